@@ -1,0 +1,290 @@
+"""The host: one daemon's composition, mounted, and every session that lives in it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from cordisd import __version__
+from cordisd.agent.run import Runner
+from cordisd.agent.turn import LoopSettings
+from cordisd.errors import (
+    NotInitializedError,
+    SessionBusyError,
+    SessionExistsError,
+    SessionNotFoundError,
+)
+from cordisd.events import Event, JsonObject
+from cordisd.kernel.load import Composition
+from cordisd.kernel.mount import mount
+from cordisd.kernel.scope import Scope
+from cordisd.services.models import ModelRegistry, RequestConfig
+from cordisd.services.prompt import PromptRegistry
+from cordisd.services.secrets import SecretNames
+from cordisd.services.tools import ToolRegistry
+from cordisd.session.header import SessionHeader
+from cordisd.session.history import History
+from cordisd.session.log import EventSink, SessionLog
+from cordisd.session.realm import Realm
+from cordisd.session.restore import last_directory, restore
+from cordisd.session.session import Session
+from cordisd.session.store import SessionStore
+from cordisd.session.title import TitleLimits
+from cordisd.shell.guardian import Guardian
+
+logger = logging.getLogger(__name__)
+
+ABORT_S = 0.6
+"""How long a shutdown waits for turns to log their end before it answers."""
+
+
+class SessionSettings(NamedTuple):
+    """What a connection has chosen for the sessions it makes. `cwd` is absolute."""
+
+    cwd: str
+    config: RequestConfig
+
+
+@dataclass(slots=True)
+class Live:
+    """A session in memory, with what drives it. `owner` is the connection that made or resumed it."""
+
+    session: Session
+    runner: Runner
+    owner: object
+
+
+@dataclass(slots=True)
+class Host:
+    """Mounts a composition once and makes sessions from it. Close it exactly once."""
+
+    composition: Composition
+    guardian: Guardian | None
+    scope: Scope = field(default_factory=lambda: Scope("host"))
+    on_open: Callable[[Live], None] = lambda live: None
+    """Called with each session before its first event, so that whoever listens misses none."""
+    closing: bool = False
+    _live: dict[str, Live] = field(default_factory=dict)
+    _opening: dict[str, asyncio.Task[Live]] = field(default_factory=dict)
+    _closed_ids: set[str] = field(default_factory=set)
+
+    async def start(self) -> None:
+        """Mount the host entries.
+
+        Raises:
+            CompositionError: an entry did not mount.
+        """
+        self.scope.provide(ModelRegistry, ModelRegistry())
+        self.scope.provide(PromptRegistry, PromptRegistry())
+        self.scope.provide(ToolRegistry, ToolRegistry())
+        self.scope.provide(SecretNames, SecretNames(set()))
+        await mount(self.composition.host, self.scope)
+
+    def configure(
+        self, provider: str, model: str, max_tokens: int | None, reasoning_effort: str | None
+    ) -> RequestConfig:
+        """The request settings of new sessions; what the client left out comes from the adapter.
+
+        Raises:
+            CordisError: no adapter serves the provider, or the model has no such reasoning effort.
+        """
+        adapter = self.scope.get(ModelRegistry).get(provider)
+        info = adapter.describe(model)
+        defaults = set()
+        if reasoning_effort is not None:
+            adapter.check_effort(model, reasoning_effort)
+        elif info.reasoning_effort is not None:
+            reasoning_effort = info.reasoning_effort
+            defaults.add("reasoningEffort")
+        if max_tokens is None and info.max_tokens is not None:
+            max_tokens = info.max_tokens
+            defaults.add("maxTokens")
+        return RequestConfig(provider, model, max_tokens, reasoning_effort, frozenset(defaults))
+
+    def sessions(self) -> Iterator[Live]:
+        """Every live session, oldest first."""
+        yield from self._live.values()
+
+    def get(self, session_id: str) -> Live:
+        """The live session of that id.
+
+        Raises:
+            SessionNotFoundError: there is none.
+        """
+        if session_id not in self._live:
+            raise SessionNotFoundError(f'session "{session_id}" not found; live sessions: {len(self._live)}')
+        return self._live[session_id]
+
+    async def obtain(self, session_id: str, settings: SessionSettings, owner: object) -> Live:
+        """The live session of that id, made now if the id is new; concurrent calls share one creation.
+
+        Raises:
+            SessionBusyError: another connection owns it.
+            SessionExistsError: the id belongs to a closed or stored session.
+        """
+        live = self._live.get(session_id) or await self._once(
+            session_id, lambda: self._create(session_id, settings, owner, {})
+        )
+        if live.owner is not owner:
+            raise SessionBusyError(f'session "{session_id}" is owned by another connection')
+        return live
+
+    async def create(
+        self, session_id: str, settings: SessionSettings, owner: object, identity: JsonObject
+    ) -> Live:
+        """A new session. `identity` (rolloutId, groupId, attempt) goes into the log's header.
+
+        Raises:
+            SessionExistsError: the id is taken, live or on disk.
+        """
+        if session_id in self._live or session_id in self._opening:
+            raise SessionExistsError(f'session "{session_id}" already exists')
+        return await self._once(session_id, lambda: self._create(session_id, settings, owner, identity))
+
+    async def resume(self, session_id: str, settings: SessionSettings, owner: object) -> Live:
+        """A stored session, live again: its log is repaired, its history and inbox are back.
+
+        Raises:
+            SessionExistsError: it is live already.
+            SessionNotFoundError: nothing is stored under that id.
+            LogError: the log is damaged or of another format.
+        """
+        if session_id in self._live or session_id in self._opening:
+            raise SessionExistsError(f'session "{session_id}" is already open')
+        return await self._once(session_id, lambda: self._resume(session_id, settings, owner))
+
+    async def close_session(self, session_id: str) -> None:
+        """End a session: its turn, its processes, its log file. The stored log stays.
+
+        Raises:
+            SessionNotFoundError: it is not live.
+        """
+        live = self.get(session_id)
+        await live.runner.stop("user")
+        del self._live[session_id]
+        self._closed_ids.add(session_id)
+        await _close(live.session)
+
+    async def abort(self) -> None:
+        """Take no more prompts and have every turn log its end; bounded by `ABORT_S`."""
+        self.closing = True
+        stopping = [asyncio.ensure_future(live.runner.stop("disposed")) for live in self._live.values()]
+        if stopping:
+            _, late = await asyncio.wait(stopping, timeout=ABORT_S)
+            for task in late:
+                task.cancel()
+        for live in self._live.values():
+            live.session.log.flush()
+
+    async def close(self) -> None:
+        """End everything: turns, every process of every session, the host entries."""
+        await self.abort()
+        if self.guardian is not None:
+            await self.guardian.close()
+        for live in self._live.values():
+            await _close(live.session)
+        self._live.clear()
+        await self.scope.close()
+
+    async def _once(self, session_id: str, make: Callable[[], Coroutine[Any, Any, Live]]) -> Live:
+        """The session that `make` opens, once for all who ask meanwhile; a failure is not remembered."""
+        if self.closing:
+            raise NotInitializedError("the daemon is shutting down")
+        task = self._opening.get(session_id)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(make())
+            self._opening[session_id] = task
+            task.add_done_callback(lambda _: self._opening.pop(session_id, None))
+        return await asyncio.shield(task)
+
+    async def _create(
+        self, session_id: str, settings: SessionSettings, owner: object, identity: JsonObject
+    ) -> Live:
+        if session_id in self._closed_ids:
+            raise SessionExistsError(f'session "{session_id}" already exists; it was closed')
+        header = SessionHeader(
+            id=session_id,
+            created_at=time.time_ns() // 1_000_000,
+            cwd=settings.cwd,
+            cordisd={"version": __version__, **identity},
+        )
+        store = self.scope.find(SessionStore)
+        sink = store.create(header) if store is not None else None
+        return await self._assemble(header, sink, settings, owner, [], settings.cwd)
+
+    async def _resume(self, session_id: str, settings: SessionSettings, owner: object) -> Live:
+        store = self.scope.find(SessionStore)
+        if store is None:
+            raise SessionNotFoundError(
+                f'session "{session_id}" not found: this composition stores no sessions'
+            )
+        stored = await asyncio.to_thread(store.open, session_id)
+        cwd = last_directory(stored.events) or stored.header.cwd or settings.cwd
+        return await self._assemble(stored.header, stored.file, settings, owner, stored.events, cwd)
+
+    async def _assemble(
+        self,
+        header: SessionHeader,
+        sink: EventSink | None,
+        settings: SessionSettings,
+        owner: object,
+        events: Sequence[Event],
+        cwd: str,
+    ) -> Live:
+        """Put a session together from its log's header and what is already in the log."""
+        scope = Scope(f'session "{header.id}"', self.scope)
+        realm = Realm(header.id, cwd, self.guardian)
+        realm.restored = bool(events)
+        try:
+            adapter = self.scope.get(ModelRegistry).get(settings.config.provider)
+            history = History(adapter.encode_message)
+            memory = restore(events, history)
+            log = SessionLog(sink, next_seq=len(events), on_failure=lambda error: live.runner.fail(error))
+            scope.provide(Realm, realm)
+            scope.provide(ToolRegistry, ToolRegistry(self.scope.get(ToolRegistry)))
+            scope.provide(PromptRegistry, self._prompts(settings.config, realm))
+            await mount(self.composition.session, scope)
+            session = Session(
+                header,
+                log,
+                realm,
+                scope,
+                settings.config,
+                adapter,
+                history,
+                memory,
+                restored=bool(events),
+                title_limits=scope.find(TitleLimits) or TitleLimits(),
+            )
+            live = Live(session, Runner(session, scope.find(LoopSettings) or LoopSettings()), owner)
+        except BaseException:
+            await scope.close()
+            await realm.close()
+            if sink is not None:
+                sink.close()
+            raise
+        self._live[header.id] = live
+        self.on_open(live)
+        return live
+
+    def _prompts(self, config: RequestConfig, realm: Realm) -> PromptRegistry:
+        prompts = PromptRegistry(self.scope.get(PromptRegistry))
+        prompts.add_variable("provider", config.provider)
+        prompts.add_variable("model", config.model)
+        prompts.add_variable("cwd", lambda _: realm.cwd)
+        return prompts
+
+
+async def _close(session: Session) -> None:
+    """Let go of all that a stopped session owns; a failing part is logged and the rest goes on."""
+    await session.settle(timeout_s=0.2)
+    for close in (session.scope.close, session.realm.close):
+        try:
+            await close()
+        except Exception:
+            logger.exception("closing session %s", session.id)
+    session.log.close()

@@ -1,0 +1,182 @@
+"""Drives a session: takes prompts from its inbox, runs a turn for each, ends what is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from cordisd.agent import inbox
+from cordisd.agent.request import ModelError
+from cordisd.agent.turn import LoopSettings, run_turn
+from cordisd.errors import CordisError, LogWriteError, SessionError, UnsupportedContentError
+from cordisd.events import Failure, JsonObject
+from cordisd.session.session import Session, new_message
+
+logger = logging.getLogger(__name__)
+
+STOP_REASONS: Final = {
+    "completed": "completed",
+    "max-tokens": "max_tokens",
+    "error": "error",
+    "aborted": "cancelled",
+}
+"""Our stop reason for each published kind of `turn/end` reason."""
+
+
+class Cancelled(NamedTuple):
+    """What a cancel did. `turn` is the one it ended, None when none was running."""
+
+    turn: int | None
+    dropped: list[str]
+
+
+@dataclass(slots=True)
+class Runner:
+    """Runs one session's turns, one at a time, as long as its inbox holds prompts."""
+
+    session: Session
+    settings: LoopSettings = field(default_factory=LoopSettings)
+    _driver: asyncio.Task[None] | None = None
+    _turn: asyncio.Task[JsonObject] | None = None
+    _abort: JsonObject | None = None
+    _message_id: str | None = None
+    _closed: bool = False
+
+    def prompt(self, content: list[JsonObject], idempotency_key: str | None = None) -> str:
+        """Queue a prompt and start its turn if the session is idle; returns the message id.
+
+        A key that was used before returns that prompt's id and queues nothing.
+
+        Raises:
+            SessionError: the session is closed, or its log cannot be written.
+        """
+        self._check_open()
+        known = self.session.memory.prompt_ids
+        if idempotency_key is not None and idempotency_key in known:
+            return known[idempotency_key]
+        source: JsonObject = {"kind": "user"}
+        if idempotency_key is not None:
+            source["idempotencyKey"] = idempotency_key
+        message = new_message(content, source)
+        inbox.insert(self.session, "next-turn", message)
+        message_id: str = message["id"]
+        if idempotency_key is not None:
+            known[idempotency_key] = message_id
+        if self._driver is None:
+            self._wake()
+        return message_id
+
+    def steer(self, message: JsonObject) -> None:
+        """Queue a message for the next step; on an idle session the next prompt takes it along.
+
+        Raises:
+            SessionError: the session is closed, or its log cannot be written.
+        """
+        self._check_open()
+        inbox.insert(self.session, "next-step", message)
+
+    def cancel(self, *, keep_queue: bool, reason: str = "user") -> Cancelled:
+        """Empty the inbox (unless `keep_queue`) and end the running turn; the first cause wins."""
+        dropped = [] if keep_queue else inbox.drop(self.session)
+        running = self._turn is not None and not self._turn.done()
+        if running and self._abort is None:
+            self._abort = {"kind": "aborted", "reason": {"kind": reason}}
+            assert self._turn is not None
+            self._turn.cancel()
+        return Cancelled(self.session.memory.turn if running else None, dropped)
+
+    def fail(self, error: LogWriteError) -> None:
+        """End the running turn because the log cannot be written any more."""
+        logger.error("session %s ends: %s", self.session.id, error)
+        if self._turn is not None and not self._turn.done():
+            self._abort = _failed(error)
+            self._turn.cancel()
+
+    async def stop(self, reason: str) -> None:
+        """End the running turn, drop the inbox and take no more prompts; returns when the driver is done."""
+        self._closed = True
+        self.cancel(keep_queue=False, reason=reason)
+        if self._driver is not None:
+            await asyncio.wait([self._driver])
+
+    def _check_open(self) -> None:
+        if self.session.log.failure is not None:
+            raise LogWriteError(f"session has ended: {self.session.log.failure}")
+        if self._closed:
+            raise SessionError(f'session "{self.session.id}" is closed')
+
+    def _wake(self) -> None:
+        """Open the next turn now, so that its first events precede the answer to the prompt."""
+        self.session.set_status("running")
+        claimed = self._open_turn()
+        self._driver = asyncio.get_running_loop().create_task(self._drive(claimed))
+
+    def _open_turn(self) -> list[JsonObject]:
+        memory = self.session.memory
+        memory.turn += 1
+        self.session.log.append("turn/start", {"turn": memory.turn})
+        claimed = inbox.claim(self.session, first_step=True)
+        prompts = [message["id"] for message in claimed if message["source"].get("kind") == "user"]
+        self._message_id = prompts[-1] if prompts else None
+        self._abort = None
+        self._turn = asyncio.get_running_loop().create_task(self._run_turn(memory.turn, claimed))
+        return claimed
+
+    async def _drive(self, claimed: Sequence[JsonObject]) -> None:
+        session = self.session
+        while True:
+            await self._end_turn(await self._outcome())
+            if self._closed or session.log.failure is not None or inbox.is_empty(session):
+                break
+            self._open_turn()
+        self._driver = None
+        session.set_status("idle")
+
+    async def _outcome(self) -> JsonObject:
+        """The reason with which the running turn ended."""
+        assert self._turn is not None
+        await asyncio.wait([self._turn])
+        if not self._turn.cancelled():
+            return self._turn.result()
+        return self._abort or {"kind": "aborted", "reason": {"kind": "disposed"}}
+
+    async def _run_turn(self, turn: int, claimed: list[JsonObject]) -> JsonObject:
+        try:
+            return {"kind": await run_turn(self.session, turn, claimed, self.settings)}
+        except ModelError as error:
+            return {"kind": "error", "error": error.failure}
+        except CordisError as error:
+            return _failed(error)
+        except Exception as error:
+            logger.exception("session %s: turn %d failed", self.session.id, turn)
+            return _failed(error)
+
+    async def _end_turn(self, reason: JsonObject) -> None:
+        """Log the end, make it durable, then tell the clients which prompt it was."""
+        session, turn = self.session, self.session.memory.turn
+        data = {"turn": turn, "reason": reason, "stopReason": STOP_REASONS[reason["kind"]]}
+        failed_before = session.log.failure is not None
+        session.log.append("turn/end", data)
+        await session.log.sync()
+        failure = session.log.failure
+        if failure is not None and not failed_before:  # this very end did not reach the disk
+            data = {"turn": turn, "reason": _failed(failure), "stopReason": "error"}
+            session.log.append("turn/end", data)
+        session.log.announce(
+            "session.completed", {"sessionId": session.id, "messageId": self._message_id, **data}
+        )
+
+
+def _failed(error: Exception) -> JsonObject:
+    match error:
+        case LogWriteError():
+            code = "LOG_WRITE_FAILED"
+        case UnsupportedContentError():
+            code = "UNSUPPORTED_CONTENT"
+        case _:
+            code = "UNKNOWN"
+    failure: Failure = {"message": str(error) or type(error).__name__, "code": code}
+    return {"kind": "error", "error": failure}

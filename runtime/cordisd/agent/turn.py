@@ -1,0 +1,149 @@
+"""One turn: steps of a model request and the tool calls it asked for, until the model is done."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal, NamedTuple
+
+from cordisd.agent import inbox
+from cordisd.agent.calls import refuse_calls, run_calls
+from cordisd.agent.request import Answer, ask_model, log_answer
+from cordisd.events import JsonObject, encode_json
+from cordisd.services.models import ModelRequest
+from cordisd.services.prompt import Assembly, PromptRegistry, interpolate, render
+from cordisd.services.tools import Tool, ToolRegistry
+from cordisd.session.session import Session, new_message
+
+TurnResult = Literal["completed", "max-tokens"]
+
+
+class LoopSettings(NamedTuple):
+    """How the loop runs a turn."""
+
+    max_parallel_tool_calls: int = 10
+
+
+async def run_turn(
+    session: Session, turn: int, claimed: list[JsonObject], settings: LoopSettings
+) -> TurnResult:
+    """Run the steps of a turn that began with the messages `claimed`.
+
+    Raises:
+        PromptError: the prompt cannot be assembled (before the step opens) or rendered (within it).
+        ModelError: a model request failed for good.
+    """
+    result: TurnResult = "completed"
+    step = 0
+    while True:
+        step += 1
+        tools = session.scope.get(ToolRegistry).all()
+        assembly = session.scope.get(PromptRegistry).assemble([tool.schema for tool in tools.values()])
+        if step == 1 and not claimed:
+            return result
+        answer = await _step(session, turn, step, claimed, assembly, tools, settings)
+        await session.log.end_step()
+        if answer.reason == "max-tokens":
+            result = "max-tokens"
+        ran_tools = bool(answer.calls) and answer.reason != "max-tokens"
+        if not ran_tools and not session.memory.inbox["next-step"]:
+            return result
+        claimed = inbox.claim(session, first_step=False)
+
+
+async def _step(
+    session: Session,
+    turn: int,
+    step: int,
+    claimed: list[JsonObject],
+    assembly: Assembly,
+    tools: dict[str, Tool],
+    settings: LoopSettings,
+) -> Answer:
+    place = {"turn": turn, "step": step}
+    session.log.append("step/start", place)
+    try:
+        for message in claimed:
+            session.add_user_message(message)
+        request = _prepare(session, assembly, first_step=step == 1)
+        answer = await ask_model(session, turn, step, request)
+        marks: JsonObject = {}
+        if (answer.finish or {}).get("finishReason", "") is None:
+            marks["finishReason"] = None
+        cut = answer.reason == "max-tokens" and bool(answer.calls)
+        if cut:
+            marks["truncated"] = True
+        log_answer(session, turn, step, answer, answer.blocks, **marks)
+        if cut:
+            refuse_calls(session, turn, step, answer.calls)
+        elif answer.calls:
+            await run_calls(session, turn, step, answer.calls, tools, settings.max_parallel_tool_calls)
+        return answer
+    finally:
+        session.log.append("step/end", place)
+
+
+def _prepare(session: Session, assembly: Assembly, *, first_step: bool) -> ModelRequest:
+    """The request of this step; logs the header and the context where they differ from the last ones."""
+    system = render(assembly)
+    if first_step:
+        _tell_runtime_context(session, assembly)
+    config = session.config
+    settings: JsonObject = {"provider": config.provider, "model": config.model}
+    if config.max_tokens is not None:
+        settings["maxTokens"] = config.max_tokens
+    if config.reasoning_effort is not None:
+        settings["reasoningEffort"] = config.reasoning_effort
+    header: JsonObject = {"config": settings}
+    if config.adapter_defaults:
+        header["adapterDefaults"] = dict.fromkeys(sorted(config.adapter_defaults, reverse=True), True)
+    if system:
+        header["system"] = system
+    if assembly.tools:
+        header["tools"] = [tool.as_json() for tool in assembly.tools]
+    _log_header(session, header)
+    context: JsonObject = {"provider": config.provider, "model": config.model}
+    if (window := session.adapter.describe(config.model).context_window) is not None:
+        context["contextWindow"] = window
+    if context != session.memory.context:
+        session.memory.context = context
+        session.log.append("request/context", context)
+    return ModelRequest(
+        session.id,
+        session.realm.cwd,
+        config,
+        system,
+        assembly.tools,
+        session.history.messages(),
+        session.history.call_ids,
+    )
+
+
+def _log_header(session: Session, header: JsonObject) -> None:
+    last, resumed = session.memory.header, session.restored
+    session.restored = False
+    if header == last:
+        return
+    changed = [part for part in ("config", "system", "tools") if header.get(part) != (last or {}).get(part)]
+    data: JsonObject = {"header": header, "reason": "initial"}
+    if last is not None:
+        data["reason"] = "resume" if resumed else "change"
+        data["cause"] = changed
+    data["sha256"] = {
+        part: hashlib.sha256(encode_json(header[part])).hexdigest()
+        for part in ("system", "tools")
+        if part in header
+    }
+    session.memory.header = header
+    session.log.append("request/header", data)
+
+
+def _tell_runtime_context(session: Session, assembly: Assembly) -> None:
+    """Append the runtime context as a user message when its text differs from what the model was told."""
+    sections = {one.name: interpolate(one, assembly.variables) for one in assembly.contexts}
+    text = "\n\n".join(text for text in sections.values() if text)
+    if text == session.memory.runtime_context:
+        return
+    session.memory.runtime_context = text
+    told = f"Current runtime context:\n\n{text}" if text else "The runtime context no longer applies."
+    source = {"kind": "runtime-context", "form": "snapshot" if text else "cleared", "text": text}
+    session.add("user/message", new_message([{"type": "text", "text": told}], source))

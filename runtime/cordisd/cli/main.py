@@ -1,0 +1,61 @@
+"""The `cordisd` command: picks the subcommand and imports only that.
+
+The published clients start a daemon without a subcommand; those forms are `serve` too:
+
+    cordisd                                     on a pipe: the composition of DSH_CORDIS_CONFIG, else minimal
+    cordisd COMPOSITION.yml
+    cordisd --profile NAME [--patch FILE]...    logs under DSH_HOME/sessions
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from cordisd import __version__
+
+COMMANDS = {
+    "run": "run one task and print the final answer",
+    "demo": "a keyless rollout with recorded model traffic",
+    "serve": "serve JSON-RPC to one client on standard input and output",
+    "check": "validate a composition and print every problem",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code: 0, 1 failed, 2 usage or composition, 130 interrupted."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments and sys.stdin is not None and not os.isatty(0):
+        arguments = ["serve", "--stdio"]
+    elif arguments and _is_launch_form(arguments[0]):
+        arguments = ["serve", "--stdio", *arguments]
+    parser = argparse.ArgumentParser(prog="cordisd", description="Runs coding-agent rollouts over JSON-RPC.")
+    parser.add_argument("--version", action="version", version=f"cordisd {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command")
+    chosen = next((word for word in arguments if word in COMMANDS), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        if name == chosen:
+            importlib.import_module(f"cordisd.cli.{name}").add_arguments(command)
+    if not arguments:
+        parser.print_help()
+        return 0
+    args = parser.parse_args(arguments)
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        code: int = importlib.import_module(f"cordisd.cli.{args.command}").run(args)
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _is_launch_form(word: str) -> bool:
+    """Whether the first argument is one of the published clients' launch forms."""
+    if word.split("=")[0] in ("--profile", "--patch"):
+        return True
+    return not word.startswith("-") and (os.sep in word or word.endswith((".yml", ".yaml")))

@@ -1,0 +1,61 @@
+"""`cordisd serve`: the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+PROFILES = ("sdk", "sdk-minimal", "minimal")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `serve`."""
+    parser.add_argument("--stdio", action="store_true", help="serve one client on standard input and output")
+    parser.add_argument("composition", nargs="?", help="a file or a shipped name (default: minimal)")
+    parser.add_argument(
+        "--profile", choices=PROFILES, help="a shipped composition, logs under DSH_HOME/sessions"
+    )
+    parser.add_argument(
+        "--patch", action="append", default=[], type=Path, help="a patch list to apply; repeatable"
+    )
+    parser.add_argument(
+        "--session-root", help="where session logs go (else DSH_SESSION_ROOT, else the state folder)"
+    )
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning", help="diagnostics on stderr")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until the client is done; returns the exit code."""
+    # Forked before anything heavy is imported: small, and no thread or loop is copied into it.
+    from cordisd.shell.guardian import Guardian
+
+    guardian = Guardian.fork()
+    from cordisd.errors import CompositionError
+    from cordisd.kernel.load import load
+    from cordisd.rpc.diagnostics import start_logging
+    from cordisd.rpc.server import serve_stdio
+    from cordisd.shipped import composition_path
+
+    if not args.stdio:
+        print("cordisd serve: only --stdio is served; add it", file=sys.stderr)
+        return 2
+    if args.composition and args.profile:
+        print("cordisd serve: give a composition or --profile, not both", file=sys.stderr)
+        return 2
+    start_logging(args.log_level)
+    try:
+        name = args.composition or args.profile or os.environ.get("DSH_CORDIS_CONFIG") or "minimal"
+        if args.profile:
+            home = os.environ.get("DSH_HOME") or os.path.expanduser("~/.dsh")
+            os.environ["DSH_SESSION_ROOT"] = os.path.join(home, "sessions")
+        if args.session_root:
+            os.environ["DSH_SESSION_ROOT"] = args.session_root
+        return serve_stdio(load(composition_path(name), patches=args.patch), guardian)
+    except CompositionError as error:
+        for problem in error.problems:
+            print(f"cordisd: {problem}", file=sys.stderr)
+        return 2
+

@@ -1,0 +1,155 @@
+"""Entry `bash`: the tool that runs commands in the session's persistent shell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+from pydantic import Field
+
+from cordisd.errors import ShellError, ToolError
+from cordisd.kernel.entry import Entry, Lifetime
+from cordisd.kernel.scope import Scope
+from cordisd.services.secrets import SecretNames
+from cordisd.services.tools import JsonObject, ToolCall, ToolRegistry, ToolResult, ToolSchema
+from cordisd.session.realm import Realm
+from cordisd.settings import EntryConfig, Milliseconds, PositiveInt
+from cordisd.shell.bash import Bash, BashSettings, OnTimeout
+from cordisd.shell.driver import Stdin
+from cordisd.shell.environment import tool_environment
+from cordisd.shell.report import CommandResult, Trailer, Truncation
+
+DESCRIPTION = """\
+Run commands in a bash shell.
+* The command reaches bash exactly as written; it needs no XML escaping.
+* The shell is persistent: its directory, variables, functions and background jobs stay between calls.
+* Commands read no input: anything that asks a question gets end of file. Use flags such as `-y`.
+* To see a part of a file, print a range of lines, for example `sed -n 10,25p path/to/file`.
+* Avoid commands that print very much; the middle of long output is left out.
+* Run servers and other long tasks in the background, for example `sleep 60 > sleep.log 2>&1 &`."""
+
+
+class BashConfig(EntryConfig):
+    """Configuration of the bash tool."""
+
+    timeout_ms: Milliseconds = Field(default=300_000, gt=0)
+    """Longest time that one command may take, the start of the shell included."""
+    max_output_chars: PositiveInt = 16_000
+    """Characters of a command's output that the model sees; notices come on top."""
+    description: str = Field(default=DESCRIPTION, pattern=r"\S")
+    """What the model is told about the tool."""
+    trailer: Trailer = "reference"
+    """`reference`: the exit code is shown if it is not 0; `always`: it is always shown."""
+    truncation: Truncation = "headTail"
+    """Long output: `headTail` keeps its beginning and its end, `reference` its beginning only."""
+    on_timeout: OnTimeout = "keep"
+    """After a timeout: `keep` the shell with its state if it can be, or `reset` it."""
+    stdin: Stdin = "null"
+    """What commands read: `null` is /dev/null, `tty` the terminal, where nobody types."""
+    input_wait_ms: Milliseconds = Field(default=10_000, gt=0)
+    """How long a command may wait silently for terminal input before it is stopped."""
+    env: dict[str, str] = {}
+    """Variables to set in the shell."""
+    pass_env: list[str] = []
+    """Variables to pass on although they look like secrets of the daemon."""
+
+
+class BashTool:
+    """The tool `bash` of one session. The shell starts at the first call."""
+
+    parallel_safe = False
+
+    def __init__(self, shell: Bash, realm: Realm, description: str) -> None:
+        self._shell = shell
+        self._realm = realm
+        self.schema = ToolSchema(
+            "bash",
+            description,
+            {
+                "type": "object",
+                "properties": {
+                    "command": {
+                        "type": "string",
+                        "description": "The command to run. Prefer relative paths.",
+                    }
+                },
+                "required": ["command"],
+            },
+        )
+
+    async def run(self, arguments: JsonObject, call: ToolCall) -> ToolResult:
+        """Run `arguments["command"]`; a failing command is an ordinary result.
+
+        Raises:
+            ToolError: the command is blank or holds a NUL, or no shell can be started.
+        """
+        command: str = arguments["command"]
+        if not command.strip():
+            raise ToolError("the command is empty: it must hold at least one character that is not a space")
+        if self._realm.restored:
+            self._realm.restored = False
+            self._shell.announce_reset()
+        try:
+            result = await self._shell.run(command)
+        except (ShellError, ValueError) as failure:
+            raise ToolError(str(failure)) from failure
+        return ToolResult(result.text, meta=_facts(result))
+
+
+class BashEntry(Entry):
+    """Offers the tool `bash` to a session."""
+
+    Config = BashConfig
+    lifetime: ClassVar[Lifetime] = "session"
+    needs: ClassVar[tuple[type[object], ...]] = (Realm, ToolRegistry)
+    config: BashConfig
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        """Add the tool; on the way out take it back and end the shell with all that it started."""
+        realm = scope.get(Realm)
+        if realm.guardian is None:
+            raise ShellError('entry "bash" needs a guardian, but this daemon was started without one')
+        config = self.config
+        secrets = scope.find(SecretNames)
+        environment = tool_environment(
+            os.environ,
+            secret_names=secrets.names if secrets else (),
+            pass_names=config.pass_env,
+            extra=config.env,
+        )
+        settings = BashSettings(
+            timeout_s=config.timeout_ms / 1000,
+            max_output_chars=config.max_output_chars,
+            trailer=config.trailer,
+            truncation=config.truncation,
+            on_timeout=config.on_timeout,
+            stdin=config.stdin,
+            input_wait_s=config.input_wait_ms / 1000,
+        )
+        shell = Bash(realm.guardian, realm.session_id, realm.cwd, environment, settings)
+        remove = scope.get(ToolRegistry).add(BashTool(shell, realm, config.description))
+        stop_following = realm.on_move(shell.move)
+        try:
+            yield
+        finally:
+            stop_following()
+            remove()
+            await shell.close()
+
+
+def _facts(result: CommandResult) -> JsonObject:
+    """The facts of a result for the log, those that are as usual left out."""
+    facts: JsonObject = {"exitCode": result.exit_code}
+    if result.signal is not None:
+        facts["signal"] = result.signal
+    for name, holds in (
+        ("timedOut", result.timed_out),
+        ("truncated", result.truncated),
+        ("shellReset", result.shell_reset),
+    ):
+        if holds:
+            facts[name] = True
+    return facts

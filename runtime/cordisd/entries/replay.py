@@ -1,0 +1,225 @@
+"""A model that plays recorded calls, in order and without a socket (`protocol.md` 7).
+
+Requests are not compared with the recording. The first session that asks plays the first script, the next new
+session the next one; tools run for real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, NoReturn
+
+from cordisd.errors import CompositionError, CordisError, InvalidParamsError, Problem, nearest
+from cordisd.events import Failure, JsonObject, encode_json
+from cordisd.kernel.entry import Entry
+from cordisd.kernel.scope import Scope
+from cordisd.services.models import Chunk, ModelInfo, ModelRegistry, ModelRequest
+from cordisd.services.retry import RetryPolicy
+from cordisd.session.overrides import apply_overrides
+from cordisd.session.scripts import Call, Hang, Play, Script, playable, read_script
+from cordisd.session.tokens import Request, fill
+from cordisd.settings import EntryConfig, NonNegativeInt, PositiveInt
+
+DEFAULT_PROVIDER: Final = "deepseek-official"
+MAX_BATCH: Final = 256
+
+
+class ReplayModel(EntryConfig):
+    """What is said of one model; a replayed request is answered whatever the model."""
+
+    id: str
+    """The model's name in requests."""
+    name: str | None = None
+    """A name for people."""
+    context_window: PositiveInt | None = None
+    """Tokens that the model can take."""
+    input_modalities: list[str] = ["text"]
+    """Kinds of input."""
+    default_max_tokens: PositiveInt | None = None
+    """Tokens of an answer when the client sets no limit."""
+    reasoning_efforts: list[str] | None = None
+    """Efforts that the model knows; without this list any is accepted."""
+    default_reasoning_effort: str | None = None
+    """Effort when the client names none."""
+
+
+class ReplayProvider(EntryConfig):
+    """One provider that the recording answers for."""
+
+    id: str
+    """The provider's name in requests."""
+    name: str | None = None
+    """A name for people."""
+    models: list[ReplayModel] = []
+    """Its models."""
+    retry_policy: RetryPolicy = RetryPolicy()
+    """Which failures are tried again. Each try plays the next recorded call."""
+
+
+class ReplayConfig(EntryConfig):
+    """Which recordings are played, and as whom."""
+
+    mode: Literal["cursor"] = "cursor"
+    """`cursor`: calls are played in the recorded order, whatever is asked."""
+    file: str | None = None
+    """Fixture of the first session; default: the variable DSH_SNAPSHOT_FILE."""
+    override_file: str | None = None
+    """Scripted calls in the place of recorded ones; default: DSH_SNAPSHOT_OVERRIDE. It need not exist."""
+    child_files: list[str] | None = None
+    """Fixtures of further sessions; default: DSH_SNAPSHOT_CHILD_FILES, separated as in PATH."""
+    providers: list[ReplayProvider] | None = None
+    """Providers to answer for; default: `deepseek-official` and those that the fixtures name."""
+    pace_ms: NonNegativeInt = 0
+    """Delay before each chunk."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """The scripts of a scenario, and how far each live session has played its own."""
+
+    scripts: Sequence[Sequence[Call]]
+    _sessions: dict[str, tuple[int, count[int]]] = field(default_factory=dict)
+
+    def next_call(self, session_id: str) -> Call:
+        """The call that this session plays next; one that fails when the recording has no more."""
+        order, cursor = self._sessions.setdefault(session_id, (len(self._sessions), count()))
+        if order >= len(self.scripts):
+            return _failing(
+                f"llm-replay: a model call arrived from an unrecorded session (#{order + 1}); the scenario "
+                f"records {len(self.scripts)}; re-record the scenario"
+            )
+        at, script = next(cursor), self.scripts[order]
+        if at >= len(script):
+            return _failing(
+                f"llm-replay: script exhausted — session requested model call #{at + 1} but its script has "
+                f"only {len(script)}; re-record the scenario"
+            )
+        return script[at]
+
+
+class ReplayAdapter(NamedTuple):
+    """Answers for one provider from a replay that several may share."""
+
+    provider: str
+    retry_policy: RetryPolicy
+    models: dict[str, ReplayModel]
+    replay: Replay
+    pace_s: float
+
+    def describe(self, model: str) -> ModelInfo:
+        """What the catalog says of `model`; nothing of one that it does not list."""
+        known = self.models.get(model)
+        if known is None:
+            return ModelInfo()
+        return ModelInfo(known.context_window, known.default_max_tokens, known.default_reasoning_effort)
+
+    def check_effort(self, model: str, effort: str) -> None:
+        """Raise `InvalidParamsError` when the catalog lists the efforts of `model`, and not this one."""
+        efforts = self.models[model].reasoning_efforts if model in self.models else None
+        if efforts is not None and effort not in efforts:
+            raise InvalidParamsError(
+                f'reasoningEffort "{effort}" is not supported by {self.provider}/{model}'
+                f"{nearest(effort, efforts)}; supported: {', '.join(efforts)}"
+            )
+
+    def encode_message(self, message: JsonObject) -> bytes:
+        """The message as it is logged: `fromRequest` tokens look for their text in it."""
+        return encode_json(message)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Chunk]]:
+        """The chunks of this session's next call, each after `pace_s` if that is set."""
+        call = self.replay.next_call(request.session_id)
+        try:
+            chunks = await _hang(call, request) if isinstance(call, Hang) else _played(call, request)
+        except CordisError as problem:
+            chunks = [_failed({"message": str(problem), "code": "UNKNOWN"})]
+        batch_size = 1 if self.pace_s else MAX_BATCH
+        for start in range(0, len(chunks), batch_size):
+            await asyncio.sleep(self.pace_s)
+            yield chunks[start : start + batch_size]
+
+
+class ReplayEntry(Entry):
+    """Adds the replay adapters to the `ModelRegistry`."""
+
+    Config = ReplayConfig
+    lifetime = "host"
+    needs = (ModelRegistry,)
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        """Read the fixtures, and answer for their providers until the daemon ends.
+
+        Raises:
+            CompositionError: a fixture or the sidecar is missing or malformed; with file and line.
+        """
+        config: ReplayConfig = self.config
+        scripts = _read_scripts(config)
+        replay = Replay([playable(script.calls) for script in scripts])
+        registry = scope.get(ModelRegistry)
+        providers = _recorded_providers(scripts) if config.providers is None else config.providers
+        for provider in providers:
+            models = {model.id: model for model in provider.models}
+            pace_s = config.pace_ms / 1000
+            scope.defer(
+                registry.add(ReplayAdapter(provider.id, provider.retry_policy, models, replay, pace_s))
+            )
+        yield
+
+
+def _read_scripts(config: ReplayConfig) -> list[Script]:
+    """The scripts in the order in which sessions are bound to them."""
+    file = os.environ.get("DSH_SNAPSHOT_FILE") if config.file is None else config.file
+    if not file:
+        raise CompositionError([Problem("replay", "no fixture: set file, or the variable DSH_SNAPSHOT_FILE")])
+    overrides = config.override_file
+    if overrides is None:
+        overrides = os.environ.get("DSH_SNAPSHOT_OVERRIDE")
+    children = config.child_files
+    if children is None:
+        children = os.environ.get("DSH_SNAPSHOT_CHILD_FILES", "").split(os.pathsep)
+    first = read_script(Path(file))
+    if overrides:
+        first.calls = apply_overrides(Path(overrides), first.calls)
+    rest = [read_script(Path(child), is_child=True) for child in children if child]
+    rest.sort(key=lambda script: (script.header.created_at, script.header.id))
+    return [first, *rest]
+
+
+def _recorded_providers(scripts: Sequence[Script]) -> list[ReplayProvider]:
+    recorded = {provider for script in scripts for provider in script.providers}
+    return [ReplayProvider(id=provider) for provider in sorted(recorded | {DEFAULT_PROVIDER})]
+
+
+async def _hang(call: Hang, request: ModelRequest) -> NoReturn:
+    """Say that the call has arrived, then wait until the task is cancelled."""
+    if call.ready_file is not None:
+        path = Path(fill(call.ready_file, Request(request.cwd, request.messages)))
+        try:
+            path.touch()
+        except OSError as problem:
+            raise CordisError(
+                f"llm-replay: cannot touch the ready file {path}: {problem.strerror}"
+            ) from problem
+    await asyncio.Event().wait()
+    raise AssertionError("nothing sets this event")
+
+
+def _played(call: Play, request: ModelRequest) -> Sequence[Chunk]:
+    context = Request(request.cwd, request.messages)
+    chunks: list[Chunk] = [fill(chunk, context) for chunk in call.chunks]
+    return chunks if call.failure is None else [*chunks, _failed(call.failure)]
+
+
+def _failing(message: str) -> Play:
+    return Play([], failure={"message": message, "code": "UNKNOWN"})
+
+
+def _failed(failure: Failure) -> Chunk:
+    return {"type": "finish", "reason": {"kind": "error", "failure": dict(failure)}}

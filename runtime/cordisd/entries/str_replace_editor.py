@@ -1,0 +1,118 @@
+"""Entry `str-replace-editor`: the tool that views, creates and edits files by absolute path."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from cordisd.editor.commands import COMMANDS, Editor
+from cordisd.editor.local import LocalFiles
+from cordisd.kernel.entry import Entry
+from cordisd.kernel.scope import Scope
+from cordisd.services.tools import JsonObject, ToolCall, ToolRegistry, ToolResult, ToolSchema
+from cordisd.session.realm import Realm
+from cordisd.settings import EntryConfig, NonNegativeInt, PositiveInt
+
+_DESCRIPTION = """\
+View, create and edit text files.
+* What you change stays changed: later calls, of bash too, see it.
+* `view` on a file shows its lines with numbers, as `cat -n` does; `view` on a directory lists what is in \
+it, two levels deep, without hidden items.
+* `create` makes a new file with the parent directories it needs; it refuses a path that already exists.
+* Long output is cut, and a note says what was left out; use `view_range` to go on.
+Notes on `str_replace`:
+* `old_str` must be exactly the text of one or more consecutive lines or a part of a line, with all blanks.
+* `old_str` must occur exactly once in the file; include enough lines around the place to make it unique.
+* `new_str` takes the place of `old_str`; without `new_str` the text is removed."""
+
+_PARAMETERS: JsonObject = {
+    "type": "object",
+    "properties": {
+        "command": {
+            "type": "string",
+            "enum": list(COMMANDS),
+            "description": "What to do.",
+        },
+        "path": {
+            "type": "string",
+            "description": "Absolute path of the file or directory, for example /repo/file.py or /repo.",
+        },
+        "file_text": {
+            "type": "string",
+            "description": "For `create`, required: the content of the new file.",
+        },
+        "old_str": {
+            "type": "string",
+            "description": "For `str_replace`, required: the text in the file to replace.",
+        },
+        "new_str": {
+            "type": "string",
+            "description": "For `str_replace`: the new text, nothing if left out. "
+            "For `insert`, required: the lines to insert.",
+        },
+        "insert_line": {
+            "type": "integer",
+            "description": "For `insert`, required: the line after which to insert; 0 for the beginning.",
+        },
+        "view_range": {
+            "type": "array",
+            "items": {"type": "integer"},
+            "description": "For `view` of a file: first and last line to show, for example [11, 12]; "
+            "[11, -1] shows line 11 to the end.",
+        },
+    },
+    "required": ["command", "path"],
+}
+
+
+class StrReplaceEditorConfig(EntryConfig):
+    """What the editor shows, and how it is described to the model."""
+
+    max_output_chars: PositiveInt = 16_000
+    """Characters of a file or directory that one call shows; notes come on top."""
+
+    snippet_lines: NonNegativeInt = 4
+    """Lines shown before and after the change of an edit; 0 answers an edit with one line of text."""
+
+    description: Annotated[str, StringConstraints(strip_whitespace=False, pattern=r"\S")] = _DESCRIPTION
+    """The description of the tool for the model."""
+
+
+class EditorTool:
+    """The `Tool` over an `Editor`."""
+
+    parallel_safe = False
+
+    def __init__(self, editor: Editor, description: str) -> None:
+        self.schema = ToolSchema("str_replace_editor", description, _PARAMETERS)
+        self._editor = editor
+
+    async def run(self, arguments: JsonObject, call: ToolCall) -> ToolResult:
+        return ToolResult(await self._editor.run(arguments))
+
+
+class StrReplaceEditorEntry(Entry):
+    """Offers the tool `str_replace_editor` in a session."""
+
+    Config = StrReplaceEditorConfig
+    lifetime = "session"
+    needs = (Realm, ToolRegistry)
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        config: StrReplaceEditorConfig = self.config
+        realm = scope.get(Realm)
+        editor = Editor(
+            LocalFiles(),
+            lambda: realm.cwd,
+            max_output_characters=config.max_output_chars,
+            n_snippet_lines=config.snippet_lines,
+        )
+        remove = scope.get(ToolRegistry).add(EditorTool(editor, config.description))
+        try:
+            yield
+        finally:
+            remove()

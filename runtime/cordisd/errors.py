@@ -1,0 +1,160 @@
+"""The error tree: every error of the runtime is a `CordisError` with a JSON-RPC code.
+
+    CordisError                     -32603  something failed inside the daemon
+    ├── CompositionError            -32603  a composition cannot be loaded; carries every problem found
+    ├── MissingServiceError         -32603  an entry asked for a service that nobody provides
+    ├── PromptError                 -32603  the system prompt cannot be assembled or rendered
+    ├── UnsupportedContentError     -32603  a message holds what the model's wire cannot carry
+    ├── ToolError                   -32603  a tool call failed; becomes a result for the model
+    ├── ShellError                  -32603  no shell could be started or driven
+    ├── InvalidParamsError          -32602  a request's params are wrong; names the field
+    ├── InvalidRequestError         -32600  a frame is JSON but not a request
+    ├── MethodNotFoundError         -32601  no such method; lists the nearest
+    ├── SessionError                -32603
+    │   ├── SessionExistsError      -32001  the id is taken, in this process or on disk
+    │   ├── SessionNotFoundError    -32002  no live or stored session of that id
+    │   ├── SessionBusyError        -32003  another process or connection owns it
+    │   └── NotInitializedError     -32004  a request came before `initialize`, or after `shutdown` began
+    └── LogError                    -32010
+        ├── LogWriteError           -32011  an event could not be made durable; ends the session
+        ├── LogCorruptError         -32012  damage inside committed data; nothing was changed
+        └── LogRefusedError         -32013  a newer or unknown format; nothing was changed
+
+Messages say what was wrong, where, what is allowed and, where it helps, the nearest match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class CordisError(Exception):
+    """Root of every error that the runtime raises on purpose."""
+
+    rpc_code = -32603
+
+
+class Problem(NamedTuple):
+    """One fault of a composition: where it is and what is wrong there."""
+
+    where: str
+    """`file:line`, with the entry where known: `minimal.cordis.yml:12, entry "bash"`."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}"
+
+
+class CompositionError(CordisError):
+    """A composition cannot be loaded. `problems` lists every fault found, in file order."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+class MissingServiceError(CordisError):
+    """An entry asked for a service that nobody in its scope provides."""
+
+
+class PromptError(CordisError):
+    """The system prompt cannot be assembled or rendered; the message names the section."""
+
+
+class UnsupportedContentError(CordisError):
+    """A message holds content that the model's wire cannot carry, such as an image; ends the turn."""
+
+
+class ToolError(CordisError):
+    """A tool call failed. The text goes to the model; `name` and `code` go to the log.
+
+    `code` None means an ordinary failure of the tool, which the log records without an error object.
+    """
+
+    def __init__(self, text: str, *, name: str = "ToolError", code: str | None = None) -> None:
+        super().__init__(text)
+        self.name = name
+        self.code = code
+
+
+class ShellError(CordisError):
+    """No shell could be started, or the guardian that starts them is gone."""
+
+
+class InvalidParamsError(CordisError):
+    """A request's params do not fit; the message names the field and what is allowed."""
+
+    rpc_code = -32602
+
+
+class InvalidRequestError(CordisError):
+    """A frame is JSON but not a JSON-RPC request."""
+
+    rpc_code = -32600
+
+
+class MethodNotFoundError(CordisError):
+    """No such method."""
+
+    rpc_code = -32601
+
+
+class SessionError(CordisError):
+    """Something about one session."""
+
+
+class SessionExistsError(SessionError):
+    """The session id is taken, in this process or on disk."""
+
+    rpc_code = -32001
+
+
+class SessionNotFoundError(SessionError):
+    """There is no session of that id, live or stored."""
+
+    rpc_code = -32002
+
+
+class SessionBusyError(SessionError):
+    """Another process, or another connection, owns the session."""
+
+    rpc_code = -32003
+
+
+class NotInitializedError(SessionError):
+    """The connection is not ready for this request: not initialized yet, or shutting down."""
+
+    rpc_code = -32004
+
+
+class LogError(CordisError):
+    """Something about a session log on disk; the message carries the path."""
+
+    rpc_code = -32010
+
+
+class LogWriteError(LogError):
+    """Events could not be written. The session ends; nothing that was written before is lost."""
+
+    rpc_code = -32011
+
+
+class LogCorruptError(LogError):
+    """A log is damaged inside committed data. The file was left untouched."""
+
+    rpc_code = -32012
+
+
+class LogRefusedError(LogError):
+    """A log is of a newer format, or holds an event this version does not know. Untouched."""
+
+    rpc_code = -32013
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """` (did you mean "x"?)` for the closest of `known`, or nothing when none is close."""
+    from difflib import get_close_matches  # costs 5 ms to import; only errors need it
+
+    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f' (did you mean "{close[0]}"?)' if close else ""

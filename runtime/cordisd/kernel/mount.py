@@ -1,0 +1,69 @@
+"""Mounting: entries contribute to a scope as soon as what they need is there, and are undone in reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+
+from cordisd.errors import CompositionError, CordisError, Problem
+from cordisd.kernel.load import LoadedEntry
+from cordisd.kernel.scope import Scope
+
+
+async def mount(entries: Sequence[LoadedEntry], scope: Scope) -> None:
+    """Mount `entries` into `scope`, in their order but for those that wait for a service of a later one.
+
+    Closing the scope unmounts them, last first, each awaited. When one fails, or the task is cancelled, all
+    that was mounted here is undone before the error goes on; what the scope held before stays.
+
+    Raises:
+        CompositionError: an entry failed to mount, or waits for a service that nobody provides.
+    """
+    n_before = len(scope._undo)
+    waiting = list(entries)
+    try:
+        while waiting:
+            entry = next((entry for entry in waiting if not _missing(entry, scope)), None)
+            if entry is None:
+                raise CompositionError([_still_waiting(entry, scope) for entry in waiting])
+            waiting.remove(entry)
+            await _mount_one(entry, scope)
+    except BaseException as error:
+        await _undo(scope, n_before, error)
+        raise
+
+
+async def _mount_one(entry: LoadedEntry, scope: Scope) -> None:
+    try:
+        mounted = entry.entry_class(entry.config).mount(scope)
+        await mounted.__aenter__()
+    except Exception as error:  # an entry may be anybody's code; the composition's author needs to know which
+        cause = str(error) if isinstance(error, CordisError) else f"{type(error).__name__}: {error}"
+        raise CompositionError([Problem(entry.where, f"failed to mount: {cause}")]) from error
+    scope.defer(partial(_leave, mounted))
+
+
+async def _leave(mounted: AbstractAsyncContextManager[None]) -> None:
+    await mounted.__aexit__(None, None, None)
+
+
+async def _undo(scope: Scope, n_kept: int, cause: BaseException) -> None:
+    """Undo what `scope` got after its first `n_kept`; failures become notes of `cause`."""
+    rest = Scope(scope.name)
+    rest._undo, scope._undo[n_kept:] = scope._undo[n_kept:], []
+    try:
+        await rest.close()
+    except BaseExceptionGroup as failures:
+        cause.add_note(f"undoing it failed too: {', '.join(map(repr, failures.exceptions))}")
+    finally:
+        scope._undo += rest._undo  # left only when this was cancelled; the scope's owner still closes them
+
+
+def _missing(entry: LoadedEntry, scope: Scope) -> list[type[object]]:
+    return [service for service in entry.entry_class.needs if scope.find(service) is None]
+
+
+def _still_waiting(entry: LoadedEntry, scope: Scope) -> Problem:
+    services = ", ".join(service.__name__ for service in _missing(entry, scope))
+    return Problem(entry.where, f'entry "{entry.name}" did not activate: waiting for service {services}')

@@ -1,0 +1,57 @@
+"""Frames: one compact JSON value per line of bytes, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cordisd.events import Event, JsonObject, encode_json
+from cordisd.session.log import Notice
+from cordisd.wire import MAX_FRAME_BYTES
+
+OVERSIZE: Final = b"\n"
+"""What `FrameSplitter` yields in the place of a line that was too long; no real line can be this."""
+
+
+class FrameSplitter:
+    """Cuts a byte stream into lines, whatever the pieces it arrives in.
+
+    A line of more than `max_bytes` is dropped up to its newline and yields one `OVERSIZE`. A last line
+    without a newline is never yielded.
+    """
+
+    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._dropping = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The lines that `data` completes, without their newline (a CR before it is white space)."""
+        *lines, tail = data.split(b"\n")
+        for line in lines:
+            self._add(line)
+            yield OVERSIZE if self._dropping else b"".join(self._parts)
+            self._parts, self._size, self._dropping = [], 0, False
+        self._add(tail)
+
+    def _add(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._max_bytes:
+            self._dropping = True
+            self._parts = []
+        elif part:
+            self._parts.append(part)
+
+
+def response_frame(request_id: object, body: JsonObject) -> bytes:
+    """The answer to a request; `body` holds either `result` or `error`."""
+    return encode_json({"jsonrpc": "2.0", "id": request_id, **body}) + b"\n"
+
+
+def notification_frame(item: Event | Notice, session_json: bytes) -> bytes:
+    """The frame of one item of a session's log; `session_json` is the encoded session id."""
+    if isinstance(item, Event):
+        head = b'{"jsonrpc":"2.0","method":"session.event","params":{"sessionId":'
+        return b'%b%b,"event":%b}}\n' % (head, session_json, item.json)
+    return encode_json({"jsonrpc": "2.0", "method": item.method, "params": item.params}) + b"\n"

@@ -1,0 +1,173 @@
+"""The methods of the wire, beyond `initialize` and `shutdown`: what each does with the host."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from cordisd.agent.host import Live, SessionSettings
+from cordisd.errors import InvalidParamsError
+from cordisd.events import JsonObject
+from cordisd.rpc import params as p
+from cordisd.session.session import new_message
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from cordisd.rpc.peer import Peer
+
+
+class Method(NamedTuple):
+    """A method: the model of its params, and what it does with them for the peer that asked."""
+
+    params: type[BaseModel]
+    run: Callable[[Peer, Any], Awaitable[JsonObject]]
+
+
+async def create(peer: Peer, params: p.CreateSession) -> JsonObject:
+    """`session/create`: a new session, without a prompt."""
+    base = peer.settings()
+    config = base.config
+    if params.provider is not None or params.model is not None or params.max_tokens is not None:
+        written = {"maxTokens", "reasoningEffort"} - config.adapter_defaults
+        config = peer.host.configure(
+            params.provider or config.provider,
+            params.model or config.model,
+            params.max_tokens or (config.max_tokens if "maxTokens" in written else None),
+            config.reasoning_effort if "reasoningEffort" in written else None,
+        )
+    settings = SessionSettings(os.path.normpath(os.path.join(base.cwd, params.cwd or "")), config)
+    identity = {"rolloutId": params.rollout_id, "groupId": params.group_id, "attempt": params.attempt}
+    live = await peer.host.create(
+        params.session_id or str(uuid.uuid4()),
+        settings,
+        peer,
+        {name: value for name, value in identity.items() if value is not None},
+    )
+    return {"sessionId": live.session.id, "preset": None, "digest": None, "cwd": live.session.realm.cwd}
+
+
+async def prompt(peer: Peer, params: p.Prompt) -> JsonObject:
+    """`session/prompt`: queue a prompt; the answer means that it is on disk, not that it has run."""
+    live = await peer.host.obtain(params.session_id, peer.settings(), peer)
+    message_id = live.runner.prompt(_blocks(params.content_blocks), params.idempotency_key)
+    live.session.log.flush()
+    if live.session.log.failure is not None:
+        raise live.session.log.failure
+    return {"messageId": message_id}
+
+
+async def steer(peer: Peer, params: p.Steer) -> JsonObject:
+    """`session/steer`: a message that joins the next step."""
+    message = new_message(_blocks(params.content_blocks), {"kind": "user"})
+    peer.own(params.session_id).runner.steer(message)
+    return {"messageId": message["id"]}
+
+
+async def cancel(peer: Peer, params: p.Cancel) -> JsonObject:
+    """`session/cancel`: end the running turn and, unless kept, drop what is queued."""
+    done = peer.own(params.session_id).runner.cancel(keep_queue=params.queue == "keep")
+    if done.turn is None:
+        return {"cancelled": False, "dropped": done.dropped, "already": "finished"}
+    return {"cancelled": True, "turn": done.turn, "dropped": done.dropped}
+
+
+async def close(peer: Peer, params: p.OfSession) -> JsonObject:
+    """`session/close`: end the session's turn and every process of it; the log stays."""
+    peer.own(params.session_id)
+    await peer.host.close_session(params.session_id)
+    peer.detach(params.session_id)
+    return {}
+
+
+async def resume(peer: Peer, params: p.OfSession) -> JsonObject:
+    """`session/resume`: a stored session goes on."""
+    await peer.host.resume(params.session_id, peer.settings(), peer)
+    return {}
+
+
+async def list_sessions(peer: Peer, params: p.Nothing) -> JsonObject:
+    """`session/list`: the live sessions, oldest first."""
+    return {
+        "sessions": [
+            {
+                "sessionId": live.session.id,
+                "status": live.session.status,
+                "preset": None,
+                "turns": live.session.memory.turn,
+                "createdAt": live.session.header.created_at,
+            }
+            for live in peer.host.sessions()
+        ]
+    }
+
+
+async def get(peer: Peer, params: p.OfSession) -> JsonObject:
+    """`session/get`: what is known of one live session."""
+    session = peer.host.get(params.session_id).session
+    return {
+        "sessionId": session.id,
+        "status": session.status,
+        "preset": None,
+        "digest": None,
+        "cwd": session.realm.cwd,
+        "provider": session.config.provider,
+        "model": session.config.model,
+        "usage": session.memory.usage,
+        "turns": session.memory.turn,
+        "lastSeq": session.log.next_seq - 1,
+        **{name: value for name, value in session.header.cordisd.items() if name != "version"},
+    }
+
+
+async def get_directory(peer: Peer, params: p.OfSession) -> JsonObject:
+    """`session/working-directory/get`: where the session's tools work; makes the session if it is new."""
+    live = await peer.host.obtain(params.session_id, peer.settings(), peer)
+    return {"cwd": live.session.realm.cwd}
+
+
+async def set_directory(peer: Peer, params: p.SetDirectory) -> JsonObject:
+    """`session/working-directory/set`: move the session and its live shell, and tell the model."""
+    if not params.path.strip():
+        raise InvalidParamsError("session/working-directory/set: path must not be empty")
+    live = await peer.host.obtain(params.session_id, peer.settings(), peer)
+    cwd = os.path.normpath(os.path.join(live.session.realm.cwd, params.path))
+    if not os.path.isdir(cwd):
+        raise InvalidParamsError(f'session/working-directory/set: directory does not exist: "{cwd}"')
+    await move(live, cwd)
+    return {"cwd": cwd}
+
+
+async def move(live: Live, cwd: str) -> None:
+    """Record the new directory, move the shell, and leave a note for the model's next step."""
+    await live.session.realm.move(cwd)
+    live.session.log.append("working-directory/change", {"cwd": cwd}, ignorable=True)
+    note = f"The working directory of this session is now {cwd}"
+    live.runner.steer(new_message([{"type": "text", "text": note}], {"kind": "working-directory"}))
+
+
+async def ping(peer: Peer, params: p.Nothing) -> JsonObject:
+    """`rpc.ping`: an empty answer."""
+    return {}
+
+
+def _blocks(blocks: list[p.ContentBlock]) -> list[JsonObject]:
+    return [block.model_dump() for block in blocks]
+
+
+METHODS: Final = {
+    "rpc.ping": Method(p.Nothing, ping),
+    "session/cancel": Method(p.Cancel, cancel),
+    "session/close": Method(p.OfSession, close),
+    "session/create": Method(p.CreateSession, create),
+    "session/get": Method(p.OfSession, get),
+    "session/list": Method(p.Nothing, list_sessions),
+    "session/prompt": Method(p.Prompt, prompt),
+    "session/resume": Method(p.OfSession, resume),
+    "session/steer": Method(p.Steer, steer),
+    "session/working-directory/get": Method(p.OfSession, get_directory),
+    "session/working-directory/set": Method(p.SetDirectory, set_directory),
+}
+"""Every method by name. `wire.py` lists the same names for `initialize` and the SDK."""

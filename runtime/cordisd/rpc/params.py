@@ -1,0 +1,109 @@
+"""The params of each method, validated at the edge."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from cordisd.errors import InvalidParamsError, nearest
+
+SessionId = Annotated[str, Field(min_length=1)]
+TokenLimit = Annotated[int, Field(ge=1, le=2**53 - 1)]
+
+
+class Params(BaseModel):
+    """Frozen and strict; unknown fields are errors, so that a misspelt one is never ignored."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=False
+    )
+
+
+class ContentBlock(BaseModel):
+    """A block of a prompt: an object with a `type`; its other fields are kept as they are."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    type: Annotated[str, Field(min_length=1)]
+
+
+class Nothing(Params):
+    """No params."""
+
+
+class OfSession(Params):
+    """Params of a method on one session."""
+
+    session_id: SessionId
+
+
+class CreateSession(Params):
+    """`session/create`."""
+
+    session_id: SessionId | None = None
+    cwd: Annotated[str, Field(min_length=1)] | None = None
+    provider: Annotated[str, Field(min_length=1)] | None = None
+    model: Annotated[str, Field(min_length=1)] | None = None
+    max_tokens: TokenLimit | None = None
+    rollout_id: str | None = None
+    group_id: str | None = None
+    attempt: Annotated[int, Field(ge=0)] | None = None
+
+
+class Prompt(OfSession):
+    """`session/prompt`."""
+
+    content_blocks: Annotated[list[ContentBlock], Field(min_length=1)]
+    idempotency_key: Annotated[str, Field(min_length=1)] | None = None
+
+
+class Steer(OfSession):
+    """`session/steer`."""
+
+    content_blocks: Annotated[list[ContentBlock], Field(min_length=1)]
+
+
+class Cancel(OfSession):
+    """`session/cancel`."""
+
+    queue: Literal["drop", "keep"] = "drop"
+
+
+class SetDirectory(OfSession):
+    """`session/working-directory/set`."""
+
+    path: str
+
+
+P = TypeVar("P", bound=BaseModel)
+
+
+def read_params(model: type[P], method: str, params: dict[str, Any]) -> P:
+    """The validated params.
+
+    Raises:
+        InvalidParamsError: naming each field that does not fit, what is wrong with it, and the nearest field
+            for an unknown one.
+    """
+    try:
+        return model.model_validate(params)
+    except ValidationError as error:
+        known = [field.alias or name for name, field in model.model_fields.items()]
+        complaints = [
+            _complaint(one, known) for one in error.errors(include_url=False, include_context=False)
+        ]
+        raise InvalidParamsError(f"{method}: {'; '.join(complaints)}") from None
+
+
+def _complaint(error: Any, known: list[str]) -> str:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
+    match error["type"]:
+        case "missing":
+            return f"missing required field {path}"
+        case "extra_forbidden":
+            allowed = ", ".join(known) or "none"
+            return f"unknown field {path}{nearest(path, known)}; allowed: {allowed}"
+        case _:
+            message: str = error["msg"]
+            return f"{path}: {message[:1].lower()}{message[1:]}"

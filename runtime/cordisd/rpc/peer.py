@@ -1,0 +1,231 @@
+"""One connection: sorts what comes in, owns a task for each request, and is the only writer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from cordisd import __version__
+from cordisd.agent.host import Host, Live, SessionSettings
+from cordisd.errors import (
+    CordisError,
+    InvalidParamsError,
+    InvalidRequestError,
+    NotInitializedError,
+    SessionBusyError,
+)
+from cordisd.events import JsonObject, decode_json, encode_json
+from cordisd.rpc.feed import Feed
+from cordisd.rpc.frames import OVERSIZE, FrameSplitter, response_frame
+from cordisd.rpc.transports import FdTransport
+from cordisd.wire import INITIALIZE, MAX_FRAME_BYTES, METHODS, NOTIFICATIONS, PROTOCOL_VERSION, SHUTDOWN
+
+logger = logging.getLogger(__name__)
+
+MAX_SAFE_INTEGER: Final = 2**53 - 1
+
+
+class Peer:
+    """Serves one connection from the host. `on_shutdown` is called once a `shutdown` has been answered."""
+
+    def __init__(self, host: Host, reader: int, writer: int, on_end: Callable[[], None]) -> None:
+        self.host = host
+        self._on_end = on_end
+        self._settings: SessionSettings | None = None
+        self._feeds: dict[str, Feed] = {}
+        self._splitter = FrameSplitter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transport = FdTransport(
+            reader, writer, on_data=self._take, on_eof=on_end, on_drained=self._catch_up
+        )
+        self._transport.start()
+
+    def settings(self) -> SessionSettings:
+        """What `initialize` chose for new sessions.
+
+        Raises:
+            NotInitializedError: it has not been called, or the daemon is shutting down.
+        """
+        if self.host.closing:
+            raise NotInitializedError("the daemon is shutting down")
+        if self._settings is None:
+            raise NotInitializedError("not initialized: call initialize first")
+        return self._settings
+
+    def own(self, session_id: str) -> Live:
+        """The live session of that id, if this connection may act on it.
+
+        Raises:
+            SessionNotFoundError: it is not live.
+            SessionBusyError: another connection owns it.
+        """
+        live = self.host.get(session_id)
+        if live.owner is not self:
+            raise SessionBusyError(f'session "{session_id}" is owned by another connection')
+        return live
+
+    def attach(self, live: Live) -> None:
+        """Send the session's events from its next one on."""
+        self._feeds[live.session.id] = Feed(live.session.id, live.session.log, self._transport)
+
+    def detach(self, session_id: str) -> None:
+        """Stop sending the session's events."""
+        feed = self._feeds.pop(session_id, None)
+        if feed is not None:
+            feed.close()
+
+    async def close(self, timeout_s: float) -> None:
+        """Answer what is pending, send what is left for at most `timeout_s`, close the fds."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=timeout_s)
+        for task in list(self._tasks):
+            task.cancel()
+        for session_id in list(self._feeds):
+            self.detach(session_id)
+        self._transport.close(timeout_s)
+
+    def _catch_up(self) -> None:
+        for feed in list(self._feeds.values()):
+            feed.catch_up()
+
+    def _take(self, data: bytes) -> None:
+        for line in self._splitter.feed(data):
+            self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        if line is OVERSIZE:
+            self._refuse(
+                None, InvalidRequestError(f"frame longer than {MAX_FRAME_BYTES} bytes; it was skipped")
+            )
+        elif line.strip():
+            try:
+                frame = decode_json(line)
+            except (ValueError, RecursionError) as error:
+                self._answer(None, {"error": {"code": -32700, "message": f"not a JSON frame: {error}"}})
+                return
+            if isinstance(frame, list):
+                self._start(self._serve_batch(frame))
+            else:
+                self._take_frame(frame)
+
+    def _take_frame(self, frame: Any) -> None:
+        request_id = _readable_id(frame)
+        try:
+            if not _is_request(frame):
+                return
+        except InvalidRequestError as error:
+            self._refuse(request_id, error)
+            return
+        self._start(self._serve(frame))
+
+    async def _serve(self, frame: JsonObject) -> None:
+        body = await self._body(frame["method"], frame.get("params", {}))
+        self._answer(frame["id"], body)
+        if frame["method"] == SHUTDOWN and "result" in body:
+            self._on_end()
+
+    async def _serve_batch(self, frames: list[Any]) -> None:
+        if not frames:
+            self._refuse(None, InvalidRequestError("an empty batch"))
+            return
+        answers = await asyncio.gather(*(self._member(frame) for frame in frames))
+        answered = [answer for answer in answers if answer is not None]
+        if answered:
+            self._transport.write(encode_json(answered) + b"\n")
+        if any(isinstance(frame, dict) and frame.get("method") == SHUTDOWN for frame in frames):
+            self._on_end()
+
+    async def _member(self, frame: Any) -> JsonObject | None:
+        try:
+            if not _is_request(frame):
+                return None
+            body = await self._body(frame["method"], frame.get("params", {}))
+        except InvalidRequestError as error:
+            body = _error(error)
+        return {"jsonrpc": "2.0", "id": _readable_id(frame), **body}
+
+    async def _body(self, method: str, params: Any) -> JsonObject:
+        try:
+            if not isinstance(params, dict):
+                raise InvalidParamsError(f"{method}: params must be an object")
+            if method == INITIALIZE:
+                return {"result": self._initialize(params)}
+            if method == SHUTDOWN:
+                await self.host.abort()
+                return {"result": {}}
+            from cordisd.rpc.dispatch import dispatch  # not needed before `initialize` is answered
+
+            return {"result": await dispatch(method, params, self)}
+        except CordisError as error:
+            return _error(error)
+
+    def _initialize(self, params: JsonObject) -> JsonObject:
+        """Check everything, then keep it: a failed call changes nothing."""
+        if self.host.closing:
+            raise NotInitializedError("the daemon is shutting down")
+        unknown = params.keys() - {"cwd", "provider", "model", "maxTokens", "reasoningEffort"}
+        if unknown:
+            raise InvalidParamsError(f"initialize: unknown field {sorted(unknown)[0]}")
+        for name in ("cwd", "provider", "model"):
+            if not isinstance(params.get(name), str) or not params[name]:
+                raise InvalidParamsError(f"initialize: {name} must be a non-empty string")
+        limit, effort = params.get("maxTokens"), params.get("reasoningEffort")
+        if "maxTokens" in params and not (type(limit) is int and 1 <= limit <= MAX_SAFE_INTEGER):
+            raise InvalidParamsError("initialize maxTokens must be a positive safe integer")
+        if "reasoningEffort" in params and not (isinstance(effort, str) and effort):
+            raise InvalidParamsError("initialize reasoningEffort must be a non-empty string")
+        config = self.host.configure(params["provider"], params["model"], limit, effort)
+        self._settings = SessionSettings(os.path.abspath(params["cwd"]), config)
+        return {
+            "serverInfo": {"name": "cordisd", "version": __version__},
+            "protocolVersion": PROTOCOL_VERSION,
+            "capabilities": {"methods": list(METHODS), "notifications": list(NOTIFICATIONS)},
+            "maxFrameBytes": MAX_FRAME_BYTES,
+        }
+
+    def _start(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _refuse(self, request_id: object, error: CordisError) -> None:
+        self._answer(request_id, _error(error))
+
+    def _answer(self, request_id: object, body: JsonObject) -> None:
+        self._transport.write(response_frame(request_id, body))
+
+
+def _error(error: CordisError) -> JsonObject:
+    return {"error": {"code": error.rpc_code, "message": str(error)}}
+
+
+def _readable_id(frame: Any) -> object:
+    """The request id that an answer can carry: a string or a number, else null."""
+    found = frame.get("id") if isinstance(frame, dict) else None
+    return found if type(found) in (str, int, float) else None
+
+
+def _is_request(frame: Any) -> bool:
+    """Whether the frame is a request to serve; notifications and answers are not, and are only noted.
+
+    Raises:
+        InvalidRequestError: it is none of these.
+    """
+    if not isinstance(frame, dict):
+        raise InvalidRequestError("a frame must be an object or an array of objects")
+    if "method" not in frame and ("result" in frame or "error" in frame):
+        logger.warning("an answer to no request of ours was ignored")
+        return False
+    if frame.get("jsonrpc") != "2.0":
+        raise InvalidRequestError('jsonrpc must be "2.0"')
+    if not isinstance(frame.get("method"), str):
+        raise InvalidRequestError("method must be a string")
+    if frame.get("id") is None:
+        logger.warning("notification %.80s was ignored: a request needs an id", frame["method"])
+        return False
+    if _readable_id(frame) is None:
+        raise InvalidRequestError("id must be a string or a number")
+    return True

@@ -1,0 +1,155 @@
+"""Byte streams under a connection: standard input and output, read and written by the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import stat
+import time
+from collections.abc import Callable
+from typing import Final
+
+READ_BYTES: Final = 1 << 18
+"""Most bytes taken from one connection in one turn of the event loop."""
+HIGH_WATER_BYTES: Final = 8 << 20
+"""Past this much unsent output a connection counts as behind."""
+
+
+def claim_stdio() -> tuple[int, int]:
+    """Private copies of fds 0 and 1 for the protocol, not inherited by children.
+
+    Afterwards fd 0 reads nothing and fd 1 is stderr, so a stray `print` or child cannot touch the stream.
+    """
+    reader, writer = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return reader, writer
+
+
+class FdTransport:
+    """Reads one fd and writes another. All writes of one loop turn leave in one system call.
+
+    `on_data` gets what arrived, `on_eof` is called once when nothing more will come, and `on_drained`
+    whenever a connection that was behind has caught up. A reader that went away makes later writes vanish.
+    """
+
+    def __init__(
+        self,
+        reader: int,
+        writer: int,
+        *,
+        on_data: Callable[[bytes], None],
+        on_eof: Callable[[], None],
+        on_drained: Callable[[], None],
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self._on_data, self._on_eof, self._on_drained = on_data, on_eof, on_drained
+        self._loop = asyncio.get_running_loop()
+        self._out: list[bytes] = []
+        self._rest = memoryview(b"")
+        self._unsent_bytes = 0
+        self._flushing = False
+        self._broken = False
+        self._was_behind = False
+        self._reading: asyncio.Task[None] | None = None
+        # A terminal's description is shared with the shell that started us: leave it blocking.
+        self._may_block = stat.S_ISREG(os.fstat(writer).st_mode) or os.isatty(writer)
+        self._set_blocking(False)
+
+    def start(self) -> None:
+        """Begin to read."""
+        try:
+            self._loop.add_reader(self._reader, self._readable)
+        except PermissionError:  # epoll refuses regular files and /dev/null
+            self._reading = self._loop.create_task(self._read_file())
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the other side has left more than the high-water mark unread."""
+        return self._unsent_bytes > HIGH_WATER_BYTES
+
+    def write(self, frame: bytes) -> None:
+        """Send `frame` at the end of this loop turn."""
+        if self._broken:
+            return
+        self._out.append(frame)
+        self._unsent_bytes += len(frame)
+        self._was_behind |= self.is_behind
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def close(self, timeout_s: float) -> None:
+        """Send what is left, for at most `timeout_s`, and let go of the fds."""
+        self._loop.remove_reader(self._reader)
+        self._loop.remove_writer(self._writer)
+        if self._reading is not None:
+            self._reading.cancel()
+        deadline_s = time.monotonic() + timeout_s
+        self._send()
+        while self._unsent_bytes and not self._broken and time.monotonic() < deadline_s:
+            select.select([], [self._writer], [], 0.05)
+            self._send()
+        self._set_blocking(True)
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._reader, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._on_data(data)
+        else:
+            self._loop.remove_reader(self._reader)
+            self._on_eof()
+
+    async def _read_file(self) -> None:
+        while data := await asyncio.to_thread(os.read, self._reader, READ_BYTES):
+            self._on_data(data)
+        self._on_eof()
+
+    def _flush(self) -> None:
+        self._send()
+        if self._unsent_bytes:
+            self._loop.add_writer(self._writer, self._writable)
+        else:
+            self._flushing = False
+        self._tell_drained()
+
+    def _writable(self) -> None:
+        self._send()
+        if not self._unsent_bytes:
+            self._loop.remove_writer(self._writer)
+            self._flushing = False
+        self._tell_drained()
+
+    def _tell_drained(self) -> None:
+        if self._was_behind and self._unsent_bytes < HIGH_WATER_BYTES // 2:
+            self._was_behind = False
+            self._on_drained()
+
+    def _send(self) -> None:
+        while self._unsent_bytes and not self._broken:
+            if not self._rest:
+                self._rest, self._out = memoryview(b"".join(self._out)), []
+            try:
+                sent = os.write(self._writer, self._rest)
+            except BlockingIOError:
+                return
+            except OSError:  # the reader is gone; it will not miss what is left
+                self._broken = True
+                self._out, self._rest, self._unsent_bytes = [], memoryview(b""), 0
+                return
+            self._rest = self._rest[sent:]
+            self._unsent_bytes -= sent
+
+    def _set_blocking(self, blocking: bool) -> None:
+        if not self._may_block:
+            os.set_blocking(self._writer, blocking)

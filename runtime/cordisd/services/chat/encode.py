@@ -1,0 +1,165 @@
+"""A model request as bytes: messages, tools and body of a chat-completions call (`protocol.md` 6.1).
+
+Every message is encoded once in its life; a body is joined from those bytes.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from cordisd.errors import UnsupportedContentError
+from cordisd.events import decode_json
+from cordisd.services.tools import ToolSchema
+
+JsonObject = dict[str, Any]
+WireArguments = Literal["sanitize", "raw"]
+
+NO_OUTPUT = "(no output)"
+"""What the model reads in place of an empty tool result; some servers refuse empty content."""
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+def encode_wire(value: object) -> bytes:
+    """Compact UTF-8 JSON for a model. Lone surrogates become U+FFFD: no server accepts them.
+
+    Raises:
+        ValueError: NaN or infinity.
+        TypeError: not a JSON value.
+    """
+    text = _encode(value)
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf-8")
+
+
+def encode_message(message: JsonObject, wire_arguments: WireArguments = "sanitize") -> bytes | None:
+    """One surface message (`protocol.md` 3.2) as a chat message; None for an assistant without content.
+
+    `wire_arguments` "sanitize" wraps tool-call arguments that are not a JSON object as `{"_raw": TEXT}`;
+    "raw" sends every argument string as the model wrote it.
+
+    Raises:
+        UnsupportedContentError: the message holds an image or another block that is not text.
+    """
+    content: list[JsonObject] = message["content"]
+    if message["role"] == "assistant":
+        return encode_wire(_assistant(content, wire_arguments)) if content else None
+    if content and content[0]["type"] == "tool-result":
+        return b",".join(encode_wire(_tool_result(block)) for block in content)
+    return encode_wire({"role": "user", "content": _text_of(content)})
+
+
+def encode_body(
+    model: str,
+    system: str,
+    messages: Sequence[bytes],
+    before_tools: JsonObject,
+    tools: bytes | None,
+    after_tools: JsonObject,
+) -> bytes:
+    """The request body. Keys stand in the published order; the system message only if it is not empty.
+
+    `after_tools` may give `stream` and `stream_options` other values; they keep their place.
+    """
+    after_tools = dict(after_tools)
+    stream = {"stream": after_tools.pop("stream", True)}
+    if stream["stream"] is True or "stream_options" in after_tools:
+        stream["stream_options"] = after_tools.pop("stream_options", {"include_usage": True})
+    if system:
+        messages = [encode_wire({"role": "system", "content": system}), *messages]
+    parts = [
+        b'{"model":%b,"messages":[' % encode_wire(model),
+        b",".join(messages),
+        b"]",
+        _members({**stream, **before_tools}),
+    ]
+    if tools is not None:
+        parts += [b',"tools":', tools]
+    parts += [_members(after_tools), b"}"]
+    return b"".join(parts)
+
+
+class ToolListCache:
+    """The encoding of a tool list, made once for each distinct list. Keeps the last few lists."""
+
+    _MAX_LISTS = 16
+
+    def __init__(self) -> None:
+        self._lists: list[tuple[list[ToolSchema], bytes]] = []
+
+    def encode(self, tools: Sequence[ToolSchema]) -> bytes | None:
+        """The JSON array of `tools`; None when there are none, for the key is left out then."""
+        if not tools:
+            return None
+        wanted = list(tools)
+        for known, encoded in self._lists:
+            if known == wanted:
+                return encoded
+        functions = [{"type": "function", "function": tool.as_json()} for tool in wanted]
+        encoded = encode_wire(functions)
+        # Copied, because a caller that changes its schema later must not meet the old bytes.
+        self._lists.insert(0, (copy.deepcopy(wanted), encoded))
+        del self._lists[self._MAX_LISTS :]
+        return encoded
+
+
+def _members(values: JsonObject) -> bytes:
+    """`,"key":value…`, to stand inside an object after another member."""
+    return b"," + encode_wire(values)[1:-1] if values else b""
+
+
+def _assistant(content: list[JsonObject], wire_arguments: WireArguments) -> JsonObject:
+    text: list[str] = []
+    reasoning: JsonObject = {}
+    calls: list[JsonObject] = []
+    for block in content:
+        match block["type"]:
+            case "text":
+                text.append(block["text"])
+            case "reasoning":
+                field = block.get("field", "reasoning_content")
+                reasoning[field] = reasoning.get(field, "") + block["text"]
+            case "tool-call":
+                arguments = block["arguments"]
+                if wire_arguments == "sanitize":
+                    arguments = _sanitized(arguments)
+                function = {"name": block["name"], "arguments": arguments}
+                calls.append({"id": block["id"], "type": "function", "function": function})
+            case other:
+                raise UnsupportedContentError(f'an assistant message cannot carry a "{other}" block')
+    message: JsonObject = {"role": "assistant", "content": "".join(text), **reasoning}
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _tool_result(block: JsonObject) -> JsonObject:
+    if block["type"] != "tool-result":
+        raise UnsupportedContentError(f'a tool message cannot carry a "{block["type"]}" block')
+    content = _text_of(block["content"]) or NO_OUTPUT
+    return {"role": "tool", "tool_call_id": block["toolCallId"], "content": content}
+
+
+def _text_of(content: Sequence[JsonObject]) -> str:
+    for block in content:
+        if block["type"] != "text":
+            raise UnsupportedContentError(
+                f'this model adapter sends text only; the message holds a block of type "{block["type"]}"'
+            )
+    return "".join(block["text"] for block in content)
+
+
+def _sanitized(arguments: str) -> str:
+    """`arguments` if they are a JSON object; many servers answer 400 for ever after to anything else."""
+    if not arguments:
+        return "{}"
+    try:
+        parsed = decode_json(arguments)
+    except (ValueError, RecursionError):
+        parsed = None
+    return arguments if isinstance(parsed, dict) else _encode({"_raw": arguments})

@@ -1,0 +1,133 @@
+"""Model adapters: how the agent loop asks a model, whatever stands behind it.
+
+Chunks are JSON objects in the shape of the log (`protocol.md` 3.5), so that they are logged as they are:
+
+    {"type": "block-start", "index": 0, "blockType": "text" | "reasoning" | "tool-call"}
+    {"type": "text-delta", "index": 0, "text": "he"}
+    {"type": "reasoning-delta", "index": 0, "text": "hm"}
+    {"type": "tool-call-delta", "index": 1, "id": "c1", "name": "bash", "argumentsDelta": "{"}
+    {"type": "block-end", "index": 0, "block": {...}}
+    {"type": "usage", "usage": {"inputTokens": 20, ...}}
+    {"type": "finish", "reason": {"kind": "stop" | "tool-calls" | "max-tokens"}}
+    {"type": "finish", "reason": {"kind": "error", "failure": {...}}}
+
+Exactly one `finish` ends an attempt. `finishReason: null` in a finish chunk says that the server named none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Container, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from cordisd.errors import CordisError, nearest
+from cordisd.services.retry import RetryPolicy
+from cordisd.services.tools import ToolSchema
+
+JsonObject = dict[str, Any]
+Chunk = dict[str, Any]
+
+
+class RequestConfig(NamedTuple):
+    """The model settings of one session, as logged in `request/header`.
+
+    `adapter_defaults` names the values that the adapter supplied because the client gave none.
+    """
+
+    provider: str
+    model: str
+    max_tokens: int | None = None
+    reasoning_effort: str | None = None
+    adapter_defaults: frozenset[str] = frozenset()
+
+
+class ModelRequest(NamedTuple):
+    """One request, complete. `messages` are encoded by the adapter's own `encode_message`."""
+
+    session_id: str
+    cwd: str
+    config: RequestConfig
+    system: str
+    tools: Sequence[ToolSchema]
+    messages: Sequence[bytes]
+    call_ids: Container[str] = frozenset()
+    """Tool-call ids that the session has used; a new call gets another one."""
+
+
+class ModelInfo(NamedTuple):
+    """What an adapter tells of one model before it is asked. `context_window` in tokens."""
+
+    context_window: int | None = None
+    max_tokens: int | None = None
+    reasoning_effort: str | None = None
+
+
+class ModelAdapter(Protocol):
+    """Speaks to one provider."""
+
+    @property
+    def provider(self) -> str: ...
+
+    @property
+    def retry_policy(self) -> RetryPolicy: ...
+
+    def describe(self, model: str) -> ModelInfo:
+        """Limits of `model`; also of one that the catalog does not list."""
+        ...
+
+    def check_effort(self, model: str, effort: str) -> None:
+        """Raise `InvalidParamsError` when `model` does not support the reasoning effort."""
+        ...
+
+    def encode_message(self, message: JsonObject) -> bytes | None:
+        """One surface message (user, assistant or tool) as JSON for this provider; None to leave it out."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Chunk]]:
+        """Chunks in batches, one batch per read from the network, ended by one `finish`.
+
+        Failures come as a `finish` of kind `error`, never as an exception. Closing the iterator, or
+        cancelling the task that reads it, releases the connection.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class ModelRegistry:
+    """The adapters of the daemon, by provider."""
+
+    _adapters: dict[str, ModelAdapter] = field(default_factory=dict)
+
+    def add(self, adapter: ModelAdapter) -> Callable[[], None]:
+        """Serve `adapter.provider` from now on; the returned function takes it back.
+
+        Raises:
+            CordisError: the provider is taken.
+        """
+        provider = adapter.provider
+        if provider in self._adapters:
+            raise CordisError(f'provider "{provider}" already has an adapter')
+        self._adapters[provider] = adapter
+
+        def remove() -> None:
+            self._adapters.pop(provider, None)
+
+        return remove
+
+    def get(self, provider: str) -> ModelAdapter:
+        """The adapter of `provider`.
+
+        Raises:
+            CordisError: there is none; the message lists those there are.
+        """
+        if provider not in self._adapters:
+            known = ", ".join(sorted(self._adapters)) or "(none)"
+            raise CordisError(
+                f'no adapter registered for provider "{provider}"{nearest(provider, self._adapters)}; '
+                f"registered providers: {known}"
+            )
+        return self._adapters[provider]
+
+    def providers(self) -> list[str]:
+        """The providers served, sorted."""
+        return sorted(self._adapters)

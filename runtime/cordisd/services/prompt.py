@@ -1,0 +1,302 @@
+"""The system prompt: who contributes to it, and how one is assembled (`protocol.md` section 9).
+
+A *complete* section is final. After every contributor and listener has run, a copy of it that nobody could
+reach becomes the sole section, so nothing can add to it, change it or remove it.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeVar
+
+from cordisd.errors import PromptError
+from cordisd.services.tools import ToolSchema
+
+Text = str | Callable[[Mapping[str, str]], str]
+"""A section's text, or a function of the resolved variables that returns it."""
+Value = str | Callable[[Mapping[str, str]], str | None]
+"""A variable's value, or a function of those resolved before it; None: no value this time."""
+Undo = Callable[[], None]
+T = TypeVar("T")
+
+UNLISTED_TOOLS: Final = "<unlisted-tools>"
+"""The place in a tool order where the tools that it does not name go, sorted by name."""
+_VARIABLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
+_registrations = itertools.count()
+
+
+class Section(NamedTuple):
+    """A named part of the prompt. Sorted by `order`, ties by registration; an empty text is dropped."""
+
+    name: str
+    order: float
+    text: Text
+    complete: bool = False
+
+
+class RenderedSection(NamedTuple):
+    """A section whose text function has been called; variables are not yet put in."""
+
+    name: str
+    text: str
+    complete: bool = False
+
+
+@dataclass(slots=True)
+class Assembly:
+    """One prompt in the making. Listeners may change it or return another; it is theirs alone."""
+
+    sections: list[RenderedSection]
+    contexts: list[RenderedSection]
+    tools: list[ToolSchema]
+    variables: dict[str, str | None]
+
+
+Proceed = Callable[[Assembly], Assembly]
+Listener = Callable[[Assembly, Proceed], Assembly]
+"""Called with the assembly and the rest of the waterfall; not calling the rest short-circuits it."""
+
+
+@dataclass(slots=True)
+class _Ordered:
+    section: Section
+    registered: int
+
+
+@dataclass(slots=True)
+class PromptRegistry:
+    """The contributions of one scope; a session's registry stands over its host's and shadows by name."""
+
+    parent: PromptRegistry | None = None
+    tool_order: tuple[str, ...] | None = None
+    _sections: dict[str, _Ordered] = field(default_factory=dict)
+    _contexts: dict[str, _Ordered] = field(default_factory=dict)
+    _variables: dict[str, Value] = field(default_factory=dict)
+    _listeners: list[Listener] = field(default_factory=list)
+    _suppressors: int = 0
+
+    def add_section(self, section: Section) -> Undo:
+        """Contribute `section`; the returned function takes it back.
+
+        Raises:
+            PromptError: the name is taken in this scope, or the order is not a finite number.
+        """
+        return _add_section(self._sections, section, "section")
+
+    def add_context(self, section: Section) -> Undo:
+        """Contribute a runtime context: text that is sent as a user message, not in the system prompt."""
+        return _add_section(self._contexts, section, "context")
+
+    def add_variable(self, name: str, value: Value) -> Undo:
+        """Define `{{name}}`; the returned function takes it back.
+
+        Raises:
+            PromptError: the name is taken in this scope, or is not lower_snake_case.
+        """
+        if not _VARIABLE_NAME.match(name):
+            raise PromptError(f'prompt variable "{name}" must match [a-z][a-z0-9_]*')
+        return _add(self._variables, name, value, "variable")
+
+    def add_listener(self, listener: Listener) -> Undo:
+        """Have `listener` called on every assembly of this scope, after those added before it."""
+        self._listeners.append(listener)
+        return _once(lambda: self._listeners.remove(listener))
+
+    def suppress_contexts(self) -> Undo:
+        """Leave runtime contexts out of this scope's assemblies until every such call is undone."""
+        self._suppressors += 1
+
+        def release() -> None:
+            self._suppressors -= 1
+
+        return _once(release)
+
+    def assemble(self, offered: Sequence[ToolSchema]) -> Assembly:
+        """The prompt as it stands now, with the tools `offered` put in order.
+
+        Raises:
+            PromptError: two complete sections, a tool order that names a missing tool, …
+        """
+        layers = list(self._layers())
+        variables = _resolve(layers)
+        sections = _merge(layer._sections for layer in layers)
+        complete = [section.name for section in sections if section.complete]
+        if len(complete) > 1:
+            names = ", ".join(f'"{name}"' for name in complete)
+            raise PromptError(f"multiple complete prompt sections are active: {names}")
+        present = {name: value for name, value in variables.items() if value is not None}
+        suppressed = any(layer._suppressors for layer in layers)
+        contexts = [] if suppressed else _merge(layer._contexts for layer in layers)
+        rendered = [_evaluate(section, present) for section in sections]
+        final = next((section for section in rendered if section.complete), None)
+        listeners = [listener for layer in layers for listener in layer._listeners]
+        assembly = Assembly(
+            rendered,
+            [_evaluate(context, present) for context in contexts],
+            _order_tools(offered, self._order(layers)),
+            variables,
+        )
+        if listeners:  # only a listener could change a tool's parameters behind the registry's back
+            assembly.tools = [_detached(tool) for tool in assembly.tools]
+            assembly = _waterfall(listeners, assembly)
+        if final is not None:
+            assembly.sections = [final]
+        if suppressed:
+            assembly.contexts = []
+        return assembly
+
+    def _layers(self) -> Iterator[PromptRegistry]:
+        """The registries from the outermost to this one."""
+        if self.parent is not None:
+            yield from self.parent._layers()
+        yield self
+
+    @staticmethod
+    def _order(layers: Sequence[PromptRegistry]) -> tuple[str, ...] | None:
+        return next((layer.tool_order for layer in reversed(layers) if layer.tool_order is not None), None)
+
+
+def check_tool_order(order: Sequence[str]) -> tuple[str, ...]:
+    """`order` if it can be one: the marker exactly once, no name twice.
+
+    Raises:
+        PromptError: saying what is wrong.
+    """
+    if order.count(UNLISTED_TOOLS) != 1:
+        raise PromptError(f'a tool order must contain "{UNLISTED_TOOLS}" exactly once')
+    twice = sorted({name for name in order if order.count(name) > 1})
+    if twice:
+        raise PromptError(f'tool order names "{twice[0]}" more than once')
+    return tuple(order)
+
+
+def render(assembly: Assembly) -> str:
+    """The system prompt's text: sections with their variables put in, joined by a blank line.
+
+    Raises:
+        PromptError: an unknown, empty or malformed `{{reference}}`; names the section.
+    """
+    texts = (interpolate(section, assembly.variables) for section in assembly.sections)
+    return "\n\n".join(text for text in texts if text)
+
+
+def interpolate(section: RenderedSection, variables: Mapping[str, str | None]) -> str:
+    """The section's text with each `{{name}}` replaced; `{{{{` gives a literal `{{`.
+
+    Values are put in as they are, never scanned again. A `{{` with no later `}}` stays literal.
+
+    Raises:
+        PromptError: the name is unknown, has no value now, or is not lower_snake_case.
+    """
+    text, parts, at = section.text, [], 0
+    while (opening := text.find("{{", at)) >= 0:
+        parts.append(text[at:opening])
+        if text.startswith("{{{{", opening):
+            parts.append("{{")
+            at = opening + 4
+            continue
+        closing = text.find("}}", opening + 2)
+        if closing < 0:
+            at = opening
+            break
+        parts.append(_value(text[opening + 2 : closing], section.name, variables))
+        at = closing + 2
+    return "".join([*parts, text[at:]])
+
+
+def _value(name: str, section: str, variables: Mapping[str, str | None]) -> str:
+    where = f'in section "{section}"'
+    if not _VARIABLE_NAME.match(name):
+        raise PromptError(
+            f'malformed prompt variable "{{{{{name}}}}}" {where}: '
+            "a name matches [a-z][a-z0-9_]*, without spaces; a literal {{ is written {{{{"
+        )
+    if name not in variables:
+        known = ", ".join(sorted(variables)) or "(none)"
+        raise PromptError(f'unknown prompt variable "{{{{{name}}}}}" {where}; registered variables: {known}')
+    value = variables[name]
+    if value is None:
+        raise PromptError(f'prompt variable "{{{{{name}}}}}" {where} has no value for this assembly')
+    return value
+
+
+def _add(registered: dict[str, T], name: str, value: T, what: str) -> Undo:
+    if name in registered:
+        raise PromptError(f'prompt {what} "{name}" is already registered in this scope')
+    registered[name] = value
+
+    def remove() -> None:
+        registered.pop(name, None)
+
+    return _once(remove)
+
+
+def _add_section(registered: dict[str, _Ordered], section: Section, what: str) -> Undo:
+    if not isinstance(section.order, (int, float)) or not math.isfinite(section.order):
+        raise PromptError(f'prompt {what} "{section.name}" needs a finite order, not {section.order!r}')
+    return _add(registered, section.name, _Ordered(section, next(_registrations)), what)
+
+
+def _once(undo: Undo) -> Undo:
+    """`undo` that does nothing from the second call on."""
+    left = [undo]
+    return lambda: left.pop()() if left else None
+
+
+def _resolve(layers: Sequence[PromptRegistry]) -> dict[str, str | None]:
+    """Every variable's value, inner layers shadowing; a function sees those resolved before it."""
+    values: dict[str, str | None] = {}
+    for layer in layers:
+        for name, value in list(layer._variables.items()):
+            known = {key: text for key, text in values.items() if text is not None}
+            values[name] = value if isinstance(value, str) else value(known)
+    return values
+
+
+def _merge(layers: Iterator[dict[str, _Ordered]] | Sequence[dict[str, _Ordered]]) -> list[Section]:
+    effective: dict[str, _Ordered] = {}
+    for layer in layers:
+        effective.update(layer)
+    ordered = sorted(effective.values(), key=lambda one: (one.section.order, one.registered))
+    return [one.section for one in ordered]
+
+
+def _evaluate(section: Section, variables: Mapping[str, str]) -> RenderedSection:
+    text = section.text if isinstance(section.text, str) else section.text(variables)
+    return RenderedSection(section.name, text, section.complete)
+
+
+def _order_tools(offered: Sequence[ToolSchema], order: tuple[str, ...] | None) -> list[ToolSchema]:
+    by_name = sorted(offered, key=lambda tool: tool.name.encode("utf-16-be", "surrogatepass"))
+    if order is None:
+        return by_name
+    tools = {tool.name: tool for tool in by_name}
+    missing = [name for name in order if name != UNLISTED_TOOLS and name not in tools]
+    if missing:
+        raise PromptError(
+            f'the tool order names "{missing[0]}", which no entry offers; '
+            f"tools: {', '.join(tools) or '(none)'}"
+        )
+    unlisted = [tool for tool in by_name if tool.name not in order]
+    out: list[ToolSchema] = []
+    for name in order:
+        out += unlisted if name == UNLISTED_TOOLS else [tools[name]]
+    return out
+
+
+def _detached(tool: ToolSchema) -> ToolSchema:
+    return tool._replace(parameters=copy.deepcopy(tool.parameters))
+
+
+def _waterfall(listeners: Sequence[Listener], assembly: Assembly) -> Assembly:
+    def proceed(position: int) -> Proceed:
+        if position == len(listeners):
+            return lambda current: current
+        return lambda current: listeners[position](current, proceed(position + 1))
+
+    return proceed(0)(assembly)

@@ -1,0 +1,193 @@
+"""One session's log, open for appending: every batch is one write, and a failed write is the last."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Literal
+
+from cordisd.errors import CordisError, LogWriteError
+from cordisd.events import Event, encode_json
+from cordisd.session.disk import DiskCalls, cause_of, lock, make_private_folders
+from cordisd.session.header import SessionHeader
+from cordisd.session.names import TEMPORARY_SUFFIX
+from cordisd.session.rows import pack
+
+FsyncPolicy = Literal["step", "turn", "never"]
+
+
+class SessionLogFile:
+    """Appends events to one log. It appears on disk with its first batch, whole or not at all.
+
+    `fsync` tells the owner when to await `sync`. Made by `SessionStore`; the owner closes it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        header: SessionHeader,
+        *,
+        fsync: FsyncPolicy,
+        pack_chunks: bool,
+        disk: DiskCalls,
+        executor: Callable[[], Executor],
+        confirm: Callable[[], None],
+        released: Callable[[], None],
+        fd: int | None = None,
+        next_seq: int = 0,
+    ) -> None:
+        self.path = path
+        self.header = header
+        self.fsync: FsyncPolicy = fsync
+        self._pack_chunks = pack_chunks
+        self._disk = disk
+        self._executor = executor
+        self._confirm = confirm
+        self._released: Callable[[], None] | None = released
+        self._fd = fd
+        self._next_seq = next_seq
+        self._unsynced_folders: list[Path] = []
+        self._synced_seq = next_seq
+        self._failure: str | None = None
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Write `events` in one go; once this returns, a killed process loses none of them.
+
+        Raises:
+            LogWriteError: nothing of this batch is in the log, and nothing can be appended any more.
+        """
+        self._check_usable()
+        if not events:
+            return
+        try:
+            lines = self._lines(events)
+        except (TypeError, ValueError, RecursionError) as problem:
+            raise self._fail(f"an event cannot be written as JSON: {problem}") from problem
+        if self._fd is None:
+            self._create(encode_json(self.header.as_dict()) + b"\n" + lines)
+        else:
+            self._extend(self._fd, lines)
+        self._next_seq += len(events)
+
+    async def sync(self) -> None:
+        """Return once what was appended would survive a power cut; at once when `fsync` is "never".
+
+        Cancellation stops the waiting, not the disk.
+
+        Raises:
+            LogWriteError: the disk could not promise it. What it holds is unknown, so this log is over.
+        """
+        written = self._next_seq
+        if self.fsync == "never" or self._synced_seq == written:
+            return
+        self._check_usable()
+        assert self._fd is not None
+        folders, self._unsynced_folders = self._unsynced_folders, []
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._executor(), _sync_all, self._disk, self._fd, folders)
+        except OSError as problem:
+            safe = f"of its {written} events only the first {self._synced_seq} are known to be safe"
+            raise self._fail(cause_of(problem), safe) from problem
+        self._synced_seq = max(self._synced_seq, written)
+
+    def close(self) -> None:
+        """Let go of the file and its lock. Closing twice is harmless."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+        if self._released is not None:
+            self._released()
+            self._released = None
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise LogWriteError(self._failure)
+        if self._released is None:
+            raise LogWriteError(f"the session log is closed: {self.path}")
+
+    def _lines(self, events: Sequence[Event]) -> bytes:
+        for expected, event in enumerate(events, self._next_seq):
+            if event.seq != expected:
+                raise ValueError(f"event {event.type} has seq {event.seq}, but {expected} is next")
+        lines = list(pack(events)) if self._pack_chunks else [event.json for event in events]
+        lines.append(b"")
+        return b"\n".join(lines)
+
+    def _extend(self, fd: int, lines: bytes) -> None:
+        size = os.fstat(fd).st_size
+        try:
+            self._disk.write_all(fd, lines)
+        except OSError as problem:
+            cause = cause_of(problem)
+            try:
+                self._disk.truncate(fd, size)
+            except OSError as second:
+                cause += f"; and the part that was written could not be taken back: {cause_of(second)}"
+            raise self._fail(cause) from problem
+
+    def _create(self, content: bytes) -> None:
+        """Make the file under a temporary name, then link it: nobody ever sees half a log.
+
+        The disk is not waited for here, where it would stop every session: the next `sync` does, folders too.
+        """
+        folder = self.path.parent
+        made: list[Path] = []
+        temporary = folder / f"{self.path.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}"
+        fd: int | None = None
+        try:
+            made = make_private_folders(folder)
+            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                lock(fd, self.path)
+                self._disk.write_all(fd, content)
+                os.link(temporary, self.path)
+            finally:
+                os.unlink(temporary)
+            self._confirm_own()
+        except (OSError, CordisError) as problem:
+            if fd is not None:
+                os.close(fd)
+            for path in reversed(made):
+                with contextlib.suppress(OSError):  # others may have put something there meanwhile
+                    path.rmdir()
+            raise self._fail(_cause_of_creation(problem)) from problem
+        self._fd = fd
+        self._unsynced_folders = [folder, *(path.parent for path in reversed(made))]
+
+    def _confirm_own(self) -> None:
+        """Withdraw when the id was stored under another project folder at the same time."""
+        try:
+            self._confirm()
+        except BaseException:
+            os.unlink(self.path)
+            raise
+
+    def _fail(self, cause: str, safe: str | None = None) -> LogWriteError:
+        safe = safe or f"the {self._next_seq} events before this are safe"
+        self._failure = f"cannot write the session log {self.path}: {cause}; the session ends, and {safe}"
+        return LogWriteError(self._failure)
+
+
+def _cause_of_creation(problem: OSError | CordisError) -> str:
+    if isinstance(problem, FileExistsError):
+        return "another process stored a session of this id meanwhile"
+    return cause_of(problem) if isinstance(problem, OSError) else str(problem)
+
+
+def _sync_all(disk: DiskCalls, fd: int, folders: Sequence[Path]) -> None:
+    if os.fstat(fd).st_nlink == 0:
+        raise FileNotFoundError(errno.ENOENT, "the file was removed while the session ran")
+    disk.fsync(fd)
+    for folder in folders:
+        folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            disk.fsync(folder_fd)
+        finally:
+            os.close(folder_fd)

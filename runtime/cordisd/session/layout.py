@@ -1,0 +1,180 @@
+"""Finds logs under a root folder, and refuses what lies there in a way that could be misread.
+
+<root>/<project of the working directory>/<session id>/session.jsonl
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cordisd.errors import LogCorruptError, LogError, LogRefusedError, SessionNotFoundError
+from cordisd.session.disk import cause_of
+from cordisd.session.header import SessionHeader
+from cordisd.session.names import LOG_NAME, TEMPORARY_SUFFIX, encode_segment, project_key
+
+_compressed_name = LOG_NAME + ".zstd"
+_flat_suffixes = (".jsonl", ".jsonl.zstd")
+
+
+def check_root(root: Path) -> None:
+    """Find out whether logs can be stored under `root`. One that is missing is made with the first log.
+
+    Raises:
+        LogError: the root is, or lies below, something that is not a folder, or cannot be written to.
+    """
+    existing = root
+    while not os.path.lexists(existing):
+        existing = existing.parent
+    if not existing.is_dir():
+        raise LogError(f"session root {root}: {existing} is not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise LogError(f"session root {root}: {existing} is not writable")
+
+
+def find_folders(root: Path, session_id: str) -> Iterator[Path]:
+    """Every folder that holds a log of the session, in whatever format.
+
+    A folder with nothing but temporary files is not one: its writer was killed before the log existed.
+
+    Raises:
+        LogError: a folder cannot be read.
+    """
+    segment = encode_segment(session_id)
+    for project in _projects_with(root, segment):
+        folder = project / segment
+        if any(not name.endswith(TEMPORARY_SUFFIX) for name in _names(folder)):
+            yield folder
+
+
+def refuse_old_layout(project: Path, session_id: str) -> None:
+    """Raise `LogRefusedError` when a log of the session lies in `project` as an older layout had it."""
+    for suffix in _flat_suffixes:
+        flat = project / (encode_segment(session_id) + suffix)
+        if flat.is_file():  # a folder of that name belongs to another session
+            raise _old_layout(flat)
+
+
+def locate(root: Path, session_id: str) -> Path:
+    """The log file of a stored session.
+
+    Raises:
+        SessionNotFoundError: nothing is stored under this id.
+        LogCorruptError: it is stored twice.
+        LogRefusedError: it is of a format or layout that this version does not read.
+        LogError: a folder cannot be read.
+    """
+    folders = list(find_folders(root, session_id))
+    if not folders:
+        for suffix in _flat_suffixes:
+            for project in _projects_with(root, encode_segment(session_id) + suffix):
+                refuse_old_layout(project, session_id)
+        raise SessionNotFoundError(f'no session "{session_id}" is stored under {root}')
+    if len(folders) > 1:
+        raise stored_twice(session_id, folders)
+    folder = folders[0]
+    names = _names(folder)
+    _refuse_compressed(folder, names)
+    if LOG_NAME not in names:
+        raise LogRefusedError(
+            f'session "{session_id}" is stored in another format ({", ".join(sorted(names))}), '
+            f"this version reads {LOG_NAME}: {folder}"
+        )
+    return folder / LOG_NAME
+
+
+def all_logs(root: Path) -> Iterator[Path]:
+    """The log file of every stored session, in no order. Logs of newer formats only are left out.
+
+    Raises:
+        LogRefusedError: a log is compressed, or lies where an older layout had it.
+        LogError: a folder cannot be read.
+    """
+    for project in _projects_with(root, "."):
+        for name in _names(project):
+            folder = project / name
+            if name.endswith(_flat_suffixes) and folder.is_file():
+                raise _old_layout(folder)
+            inside = _names(folder)
+            _refuse_compressed(folder, inside)
+            if LOG_NAME in inside:
+                yield folder / LOG_NAME
+
+
+def check_place(header: SessionHeader, path: Path) -> None:
+    """Raise `LogCorruptError` when the log at `path` says that it belongs elsewhere."""
+    segment, project = encode_segment(header.id), project_key(header.cwd)
+    if path.parent.name != segment:
+        raise LogCorruptError(f'the log of session "{header.id}" must lie in a folder {segment}: {path}')
+    if path.parent.parent.name != project:
+        raise LogCorruptError(
+            f'the log of session "{header.id}", working directory {header.cwd}, must lie below a folder '
+            f"{project}: {path}"
+        )
+
+
+def is_locked(path: Path) -> bool:
+    """True if some process has the log at `path` open for writing."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return False
+
+
+def stored_twice(session_id: str, folders: Sequence[Path]) -> LogCorruptError:
+    """The error for one id in several project folders."""
+    places = ", ".join(sorted(map(str, folders)))
+    return LogCorruptError(f'session "{session_id}" is stored more than once, keep one of: {places}')
+
+
+def _projects_with(root: Path, name: str) -> list[Path]:
+    """The folders directly below `root` that have an entry `name`.
+
+    One system call for each: a root may hold as many projects as sessions, and every new session looks here.
+    """
+    try:
+        fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            projects = os.listdir(fd)
+            return [root / one for one in projects if os.access(f"{one}/{name}", os.F_OK, dir_fd=fd)]
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        return []
+    except OSError as problem:
+        raise LogError(f"cannot read the session root {root}: {cause_of(problem)}") from problem
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as problem:
+        raise LogError(f"cannot read the folder {folder}: {cause_of(problem)}") from problem
+
+
+def _refuse_compressed(folder: Path, names: Sequence[str]) -> None:
+    if _compressed_name in names:
+        raise LogRefusedError(
+            f"the log is compressed, and logs are plain here; decompress it (zstd -d --rm) or choose another "
+            f"session root: {folder / _compressed_name}"
+        )
+
+
+def _old_layout(path: Path) -> LogRefusedError:
+    return LogRefusedError(
+        f"the log lies where an older layout had it; move it to <project>/<session id>/{LOG_NAME} "
+        f"or choose another session root: {path}"
+    )

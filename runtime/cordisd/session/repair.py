@@ -1,0 +1,136 @@
+"""Mends a log whose writer was stopped: its damaged end is set aside, and what is open is closed.
+
+Sound lines are never changed (`protocol.md` 4.5).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cordisd.events import Event, JsonObject
+from cordisd.session.disk import DiskCalls
+from cordisd.session.names import TEMPORARY_SUFFIX
+
+_outcome_unknown = (
+    "ToolOutcomeUnknownError",
+    "TOOL_OUTCOME_UNKNOWN",
+    "Error: the runtime stopped while this call was running, so its outcome is unknown. It may have taken "
+    "effect in whole, in part, or not at all; check before repeating it.",
+)
+_not_started = (
+    "ToolNotStartedError",
+    "TOOL_NOT_STARTED",
+    "Error: the runtime stopped before this call was started. It was not run.",
+)
+
+
+@dataclass(slots=True)
+class _Open:
+    """What is open at one point of a log. `calls` are unanswered, in model order, with their `tool/call`."""
+
+    turn: int | None = None
+    step: int | None = None
+    calls: list[tuple[str, int | None]] = field(default_factory=list)
+
+    def see(self, event: Event) -> None:
+        data = event.data
+        match event.type:
+            case "turn/start":
+                self.turn, self.step, self.calls = data.get("turn"), None, []
+            case "turn/end":
+                self.turn, self.step, self.calls = None, None, []
+            case "step/start":
+                self.step, self.calls = data.get("step"), []
+            case "step/end":
+                self.step, self.calls = None, []
+            case "assistant/message":
+                self.calls = [
+                    (block.get("id", ""), None)
+                    for block in data["message"]["content"]
+                    if block.get("type") == "tool-call"
+                ]
+            case "tool/call":
+                self._replace(data.get("callId"), (data.get("callId", ""), event.seq))
+            case "tool/result":
+                self._replace(data["message"]["source"].get("callId"), None)
+
+    def _replace(self, call_id: str | None, new: tuple[str, int | None] | None) -> None:
+        """Give the first such call its event, or drop it once answered. Ids may repeat in foreign logs."""
+        for at, (known, seq) in enumerate(self.calls):
+            if known == call_id and (new is None or seq is None):
+                self.calls[at : at + 1] = [] if new is None else [new]
+                return
+
+
+def closers(events: Sequence[Event]) -> list[Event]:
+    """The events that close what is open at the end of `events`; none when the last turn has ended.
+
+    They carry the time of the last event: nothing is known to have happened later.
+    """
+    still = _Open()
+    for event in events:
+        still.see(event)
+    if still.turn is None:
+        return []
+    seq, time = len(events), events[-1].time
+    added: list[Event] = []
+    for call_id, call_seq in still.calls:
+        data = _interrupted_result(still, call_id, call_seq, seq)
+        sources = None if call_seq is None else [call_seq]
+        added.append(Event("tool/result", seq, time, data, sources=sources, surface_op="append"))
+        seq += 1
+    if still.step is not None:
+        added.append(Event("step/end", seq, time, {"turn": still.turn, "step": still.step}))
+        seq += 1
+    added.append(Event("turn/end", seq, time, {"turn": still.turn, "reason": {"kind": "interrupted"}}))
+    return added
+
+
+def cut_tail(fd: int, path: Path, good_bytes: int, disk: DiskCalls) -> None:
+    """End the log after `good_bytes`. The bytes cut are kept in `session.jsonl.<good_bytes>.cut` beside it.
+
+    Raises:
+        OSError: they could not be kept, and the log is as it was; or it could not be cut.
+    """
+    tail = os.pread(fd, os.fstat(fd).st_size - good_bytes, good_bytes)
+    if not tail:
+        return
+    kept = path.with_name(f"{path.name}.{good_bytes}.cut")
+    # Appending: an earlier repair at the same place may have kept something there.
+    kept_fd = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        disk.write_all(kept_fd, tail)
+        disk.fsync(kept_fd)
+    finally:
+        os.close(kept_fd)
+    disk.truncate(fd, good_bytes)
+
+
+def remove_temporary(path: Path) -> None:
+    """Remove what a writer that was killed while it made the log left beside it."""
+    for left in path.parent.glob(f"{path.name}.*{TEMPORARY_SUFFIX}"):
+        left.unlink(missing_ok=True)
+
+
+def _interrupted_result(still: _Open, call_id: str, call_seq: int | None, seq: int) -> JsonObject:
+    name, code, text = _not_started if call_seq is None else _outcome_unknown
+    block = {
+        "type": "tool-result",
+        "toolCallId": call_id,
+        "content": [{"type": "text", "text": text}],
+        "isError": True,
+    }
+    return {
+        "turn": still.turn,
+        "step": still.step,
+        "message": {
+            "id": f"interrupted-tool-result-{call_id}-{seq}",
+            "role": "user",
+            "source": {"kind": "tool", "callId": call_id},
+            "content": [block],
+        },
+        "error": {"name": name, "code": code},
+    }

@@ -1,0 +1,62 @@
+"""What a stored log says about its session: the memory that a resumed session goes on with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from cordisd.errors import UnsupportedContentError
+from cordisd.events import SURFACE_TYPES, Event, JsonObject
+from cordisd.session.history import History
+from cordisd.session.session import InboxTarget, Memory
+
+
+def restore(events: Iterable[Event], history: History) -> Memory:
+    """The memory that the events leave behind; their surface is folded into `history`."""
+    memory = Memory()
+    for event in events:
+        data = event.data
+        match event.type:
+            case "turn/start":
+                memory.turn = data["turn"]
+            case "agent/inbox/spliced":
+                apply_splice(memory.inbox[data["target"]], data)
+                _remember_prompts(memory, data["inserted"])
+            case "session/title":
+                memory.titled = True
+            case "request/header":
+                memory.header = data["header"]
+            case "request/context":
+                memory.context = data
+            case "assistant/message":
+                memory.count_usage(data.get("usage", {}))
+            case "user/message" if data["source"].get("kind") == "runtime-context":
+                memory.runtime_context = data["source"].get("text", "")
+        if event.type in SURFACE_TYPES:
+            with suppress(UnsupportedContentError):  # it ended its turn then, and is not sent now
+                history.add(event)
+    return memory
+
+
+def last_directory(events: Iterable[Event]) -> str | None:
+    """The directory that the session last moved to, or None when it never moved."""
+    moves = [event.data["cwd"] for event in events if event.type == "working-directory/change"]
+    return moves[-1] if moves else None
+
+
+def apply_splice(items: list[JsonObject], data: JsonObject) -> list[JsonObject]:
+    """Edit an inbox list as an `agent/inbox/spliced` event says; returns what was removed."""
+    start, count = data["start"], data.get("removedCount", 0)
+    removed = items[start : start + count]
+    items[start : start + count] = data["inserted"]
+    return removed
+
+
+def _remember_prompts(memory: Memory, messages: list[JsonObject]) -> None:
+    for message in messages:
+        key = message["source"].get("idempotencyKey")
+        if key:
+            memory.prompt_ids[key] = message["id"]
+
+
+__all__ = ["InboxTarget", "apply_splice", "last_directory", "restore"]

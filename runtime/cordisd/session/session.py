@@ -1,0 +1,119 @@
+"""A session: one conversation with its log, its realm and what the agent has to remember of it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cordisd.events import Event, JsonObject
+from cordisd.kernel.scope import Scope
+from cordisd.services.models import ModelAdapter, RequestConfig
+from cordisd.session.header import SessionHeader
+from cordisd.session.history import History
+from cordisd.session.log import SessionLog
+from cordisd.session.realm import Realm
+from cordisd.session.title import TitleLimits, fallback_title
+
+Status = Literal["idle", "running"]
+InboxTarget = Literal["next-turn", "next-step"]
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a session carries from turn to turn, and what a resumed one gets back from its log."""
+
+    turn: int = 0
+    """Number of the last turn begun."""
+    titled: bool = False
+    header: JsonObject | None = None
+    """The last `request/header` logged."""
+    context: JsonObject | None = None
+    """The last `request/context` logged."""
+    runtime_context: str = ""
+    """The runtime-context text that the model was last told."""
+    inbox: dict[InboxTarget, list[JsonObject]] = field(
+        default_factory=lambda: {"next-turn": [], "next-step": []}
+    )
+    """User messages waiting for their turn, or to join the next step."""
+    prompt_ids: dict[str, str] = field(default_factory=dict)
+    """Message id of each idempotency key that was used."""
+    usage: dict[str, int] = field(default_factory=dict)
+    """Tokens spent by all model requests so far, by the names of `Usage`."""
+
+    def count_usage(self, usage: JsonObject) -> None:
+        """Add one request's tokens to the total."""
+        for name, count in usage.items():
+            if type(count) is int:
+                self.usage[name] = self.usage.get(name, 0) + count
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One conversation. `config` and `adapter` are fixed when it is made."""
+
+    header: SessionHeader
+    log: SessionLog
+    realm: Realm
+    scope: Scope
+    config: RequestConfig
+    adapter: ModelAdapter
+    history: History
+    memory: Memory = field(default_factory=Memory)
+    status: Status = "idle"
+    restored: bool = False
+    title_limits: TitleLimits = field(default_factory=TitleLimits)
+    _stragglers: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    @property
+    def id(self) -> str:
+        return self.header.id
+
+    def add(self, type: str, data: JsonObject, *, sources: Sequence[int] | None = None) -> Event:
+        """Append a surface event (`surfaceOp: append`) and make it part of the history."""
+        event = self.log.append(type, data, sources=sources, surface_op="append")
+        self.history.add(event)
+        return event
+
+    def add_user_message(self, message: JsonObject) -> None:
+        """Put a claimed inbox message before the model; the first prompt also names the session."""
+        event = self.add("user/message", message)
+        if self.memory.titled or message["source"].get("kind") != "user":
+            return
+        title = fallback_title(message["content"], self.title_limits)
+        if title:
+            self.memory.titled = True
+            self.log.append(
+                "session/title", {"title": title, "messageSeqs": [event.seq], "source": {"kind": "fallback"}}
+            )
+
+    def set_status(self, status: Status) -> None:
+        """Change the status and tell the subscribers."""
+        self.status = status
+        self.log.announce("session.status", {"sessionId": self.id, "status": status})
+
+    def linger(self, task: asyncio.Task[Any]) -> None:
+        """Own a cancelled task that still cleans up; `settle` awaits it."""
+        self._stragglers.add(task)
+        task.add_done_callback(self._forget)
+
+    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start `work` as a task of the session, awaited by `settle`."""
+        self.linger(asyncio.get_running_loop().create_task(work))
+
+    async def settle(self, timeout_s: float) -> None:
+        """Wait for the tasks that still clean up, at most `timeout_s`."""
+        if self._stragglers:
+            await asyncio.wait(list(self._stragglers), timeout=timeout_s)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._stragglers.discard(task)
+        if not task.cancelled():
+            task.exception()  # the call's outcome was logged when it was given up
+
+
+def new_message(content: list[JsonObject], source: JsonObject) -> JsonObject:
+    """A user message with a fresh id, keys in the order of the published logs."""
+    return {"content": content, "source": source, "role": "user", "id": str(uuid.uuid4())}

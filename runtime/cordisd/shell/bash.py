@@ -1,0 +1,340 @@
+"""A persistent bash for one session: commands in, results for the model out, whatever they do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from shlex import quote
+from typing import Literal
+
+from cordisd.errors import ShellError
+from cordisd.shell.driver import SHELL_ARGV, Stdin
+from cordisd.shell.exchange import Ending, Exchange
+from cordisd.shell.guardian import Guardian, Moment, ShellSpec
+from cordisd.shell.live import LiveShell
+from cordisd.shell.report import (
+    RESET_NOTICE,
+    WAS_RESET_NOTICE,
+    CommandResult,
+    Trailer,
+    Truncation,
+    background_prefix,
+    death_line,
+    exit_trailer,
+    lines,
+    shown_output,
+    signal_name,
+)
+
+OnTimeout = Literal["keep", "reset"]
+
+_INTERRUPT_GRACE_S = 1.5
+_CANCEL_GRACE_S = 0.3
+_AFTER_KILL_S = 0.4
+_N_KILLS = 2
+_UNFINISHED = (Ending.EXPIRED, Ending.WAITING)
+_N_STARTS = 3
+_EXIT_COMMAND = re.compile(rb"(?:^|[;&|({\n]|\b(?:then|do|else)\s)\s*exit\b")
+
+
+@dataclass(frozen=True, slots=True)
+class BashSettings:
+    """How commands are run and reported."""
+
+    timeout_s: float = 300.0
+    """Of one command with the start of the shell; time in the queue is not counted."""
+    max_output_chars: int = 16_000
+    """Of the command's output; notices and trailers come on top."""
+    trailer: Trailer = "reference"
+    truncation: Truncation = "headTail"
+    on_timeout: OnTimeout = "keep"
+    stdin: Stdin = "null"
+    """What a command reads: /dev/null, or the terminal, where nobody types."""
+    input_wait_s: float = 10.0
+    """How long a command may wait silently for terminal input before it is stopped."""
+
+
+class Bash:
+    """One bash, started at the first command and again after a death; runs one command at a time."""
+
+    def __init__(
+        self,
+        guardian: Guardian,
+        realm: str,
+        cwd: str,
+        environment: Mapping[str, str],
+        settings: BashSettings | None = None,
+    ) -> None:
+        self._guardian = guardian
+        self._spec = ShellSpec(realm, SHELL_ARGV, dict(environment))
+        self._cwd = cwd
+        self._settings = settings or BashSettings()
+        self._lock = asyncio.Lock()
+        self._live: LiveShell | None = None
+        self._recovery: asyncio.Task[None] | None = None
+        self._status = 0
+        """`$?` of the last command."""
+        self._notes: list[str] = []
+        """What the next result must begin with."""
+        self._closed = False
+
+    async def run(self, command: str) -> CommandResult:
+        """Run a command to its end or its time limit.
+
+        A caller that is cancelled while queued has run nothing. Cancelled while the command runs, the
+        command is stopped first, then `CancelledError` goes on; the shell stays usable, or is reset.
+
+        Raises:
+            ShellError: no shell can be started.
+            ValueError: the command holds a NUL, which bash cannot.
+        """
+        text = _encoded(command)
+        async with self._lock:
+            await self._recovered()
+            return await self._run(text)
+
+    async def move(self, cwd: str) -> None:
+        """Make `cwd` the directory of the shell, live or yet to start."""
+        async with self._lock:
+            self._cwd = cwd
+            await self._recovered()
+            live = self._live
+            if live is None or live.exit_status is not None:
+                return
+            # Without a failing status, which `set -e` would take for the end of the shell.
+            text = f"\\builtin cd -- {quote(cwd)} 2>/dev/null || \\builtin :"
+            moment = Moment.now()
+            exchange = live.call(text.encode("utf-8", "surrogateescape"), 0)
+            try:
+                ending = await live.limit(exchange, self._settings.timeout_s)
+            except asyncio.CancelledError:
+                await self._stop_for_cancel(live, exchange, moment)
+                raise
+            if ending is not Ending.FINISHED:
+                await self._bury(live)
+            elif not _is_same_place(live.cwd, cwd):
+                self._notes.append(f"[The shell could not enter {cwd}; it is still in {live.cwd}.]")
+
+    def announce_reset(self) -> None:
+        """Have the next result say that the state of an earlier shell is lost."""
+        self._notes.append(WAS_RESET_NOTICE)
+
+    async def close(self) -> None:
+        """End the shell and everything that it started."""
+        self._closed = True
+        if self._recovery is not None:
+            await asyncio.wait({self._recovery})
+            self._recovery = None
+        if self._live is not None:
+            await self._reset(self._live)
+
+    async def _run(self, command: bytes) -> CommandResult:
+        deadline_s = asyncio.get_running_loop().time() + self._settings.timeout_s
+        for _ in range(_N_STARTS):
+            live = await self._ready()
+            moment = Moment.now()
+            exchange = live.call(command, self._status)
+            try:
+                left_s = max(deadline_s - asyncio.get_running_loop().time(), 0.0)
+                stopped = ending = await live.limit(exchange, left_s)
+                if ending in _UNFINISHED:
+                    ending = await self._stop(live, exchange, moment, _INTERRUPT_GRACE_S)
+            except asyncio.CancelledError:
+                await self._stop_for_cancel(live, exchange, moment)
+                raise
+            if stopped in _UNFINISHED:
+                return await self._report(live, exchange, ending, command, stopped=stopped)
+            if exchange.begun:
+                return await self._report(live, exchange, ending, command)
+            # It has not run. A mere return to the prompt means that a late interrupt hit the line.
+            if ending is not Ending.PROMPTED:
+                await self._bury(live)
+        raise ShellError(f"bash was started {_N_STARTS} times, but never began on the command")
+
+    async def _ready(self) -> LiveShell:
+        """The live shell, or a new one if there is none any more."""
+        if self._closed:
+            raise ShellError("this session's shell is closed")
+        if self._live is not None and self._live.exit_status is not None:
+            await self._bury(self._live)
+        if self._live is None:
+            self._status = 0
+            settings = self._settings
+            try:
+                async with asyncio.timeout(settings.timeout_s):
+                    live = await LiveShell.start(
+                        self._guardian, self._spec, self._cwd, settings.stdin, settings.input_wait_s
+                    )
+            except TimeoutError as failure:
+                raise ShellError(f"bash did not start in {settings.timeout_s:g} s") from failure
+            if self._closed:  # meanwhile
+                await live.end()
+                raise ShellError("this session's shell is closed")
+            self._live = live
+            if not _is_same_place(self._live.cwd, self._cwd):
+                self._notes.append(
+                    f"[The workspace {self._cwd} cannot be entered; the shell started in {self._live.cwd}.]"
+                )
+        return self._live
+
+    async def _bury(self, live: LiveShell) -> None:
+        """Give up a shell that has not run what it was given; the next result says so, once."""
+        if live.exit_status is None:
+            how = "[The persistent shell could not run commands any more.]"
+        else:
+            how = death_line(*_ending_of(live.exit_status)).replace("[shell", "[before this call: shell")
+        self._notes.append(lines(background_prefix(live.background).rstrip("\n"), how, WAS_RESET_NOTICE))
+        await self._reset(live)
+
+    async def _reset(self, live: LiveShell) -> None:
+        self._live = None
+        await live.end()
+
+    async def _stop(self, live: LiveShell, exchange: Exchange, moment: Moment, grace_s: float) -> Ending:
+        """End a command and all that it has started: interrupt, then kill, and give up in about 4 s.
+
+        Any ending but `FINISHED` and `PROMPTED` means that the shell is lost.
+        """
+        live.interrupt()
+        ending = await live.limit(exchange, grace_s)
+        for _ in range(_N_KILLS):
+            if ending not in _UNFINISHED:
+                break
+            await live.kill_since(moment)
+            live.interrupt()  # or bash goes on with the next command of the list
+            ending = await live.limit(exchange, _AFTER_KILL_S)
+        if ending in (Ending.FINISHED, Ending.PROMPTED):
+            await live.kill_since(moment)
+            if ending is Ending.FINISHED and not await live.settle():
+                return Ending.BROKEN
+        return ending
+
+    async def _stop_for_cancel(self, live: LiveShell, exchange: Exchange, moment: Moment) -> None:
+        """Make the shell usable again for the next caller, even if this one is cancelled twice."""
+
+        async def recover() -> None:
+            ending = await self._stop(live, exchange, moment, _CANCEL_GRACE_S)
+            if ending in (Ending.FINISHED, Ending.PROMPTED):
+                self._status = exchange.status
+                if exchange.redirected:
+                    await live.reconnect()
+            else:
+                self._notes.append(WAS_RESET_NOTICE)
+                await self._reset(live)
+
+        self._recovery = asyncio.create_task(recover())
+        await asyncio.shield(self._recovery)
+
+    async def _recovered(self) -> None:
+        if self._recovery is not None:
+            await asyncio.shield(self._recovery)
+            self._recovery = None
+
+    async def _report(
+        self,
+        live: LiveShell,
+        exchange: Exchange,
+        ending: Ending,
+        command: bytes,
+        *,
+        stopped: Ending | None = None,
+    ) -> CommandResult:
+        """The result for the model; resets the shell where the ending or the settings ask for it.
+
+        `stopped` says why we had to end the command ourselves.
+        """
+        settings = self._settings
+        output, truncated = shown_output(exchange.capture, settings.max_output_chars, settings.truncation)
+        notes, self._notes = self._notes, []
+        before = [*notes, background_prefix(exchange.earlier).rstrip("\n") if exchange.earlier else ""]
+        after: list[str] = []
+        exit_code: int | None = None
+        signal_word: str | None = None
+        lost = ending not in (Ending.FINISHED, Ending.PROMPTED)
+
+        if stopped is not None:
+            output = output.rstrip("\n")  # bash ends the line of an interrupt
+            before.append(_stop_note(stopped, settings))
+            lost = lost or (stopped is Ending.EXPIRED and settings.on_timeout == "reset")
+        if ending is Ending.DIED and live.exit_status is not None:
+            exit_code, signal_word = _ending_of(live.exit_status)
+            if stopped is None:
+                after.append(death_line(exit_code, signal_word))
+            if exit_code is not None and _EXIT_COMMAND.search(command):
+                output = _without_farewell(output)
+        elif ending is Ending.BROKEN and stopped is None:
+            after.append("[The shell did not answer any more; the command may not have run to its end.]")
+        elif not lost:
+            if ending is Ending.FINISHED or exchange.aborted:
+                exit_code = exchange.status
+            self._status = exchange.status
+            if stopped is not None:
+                after.append(
+                    "[Everything that it had started was ended. The shell is still running, its state kept.]"
+                )
+            elif exit_code is None:
+                after.append("[The shell did not say how the command ended; its exit code is unknown.]")
+            elif ending is Ending.PROMPTED:
+                output = output.removesuffix("\n")
+                after.append("[The shell abandoned the command; the rest of it was not run.]")
+            if exchange.redirected and (names := await live.reconnect()):
+                after.append(
+                    f"[The command had redirected the shell's own {' and '.join(names)}; "
+                    "for the next call it is the terminal again.]"
+                )
+            if exit_code is not None and stopped is None:
+                after.append(exit_trailer(exit_code, settings.trailer))
+        if lost:
+            await self._reset(live)
+            after.append(RESET_NOTICE)
+        return CommandResult(
+            lines(*before, output, *after),
+            exit_code,
+            signal_word,
+            timed_out=stopped is Ending.EXPIRED,
+            truncated=truncated,
+            shell_reset=lost,
+        )
+
+
+def _encoded(command: str) -> bytes:
+    """The command as UTF-8; surrogate pairs are joined, lone surrogates become U+FFFD."""
+    if "\0" in command:
+        raise ValueError("the command contains a NUL character, which bash cannot hold")
+    try:
+        return command.encode()
+    except UnicodeEncodeError:
+        return command.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+def _stop_note(stopped: Ending, settings: BashSettings) -> str:
+    if stopped is Ending.WAITING:
+        return (
+            "[The command was stopped because it waited for input from the terminal, where nobody can type; "
+            "its output until then follows.]"
+        )
+    return (
+        f"[The command did not finish in {settings.timeout_s:g} s and was stopped; "
+        "its output until then follows.]"
+    )
+
+
+def _ending_of(wait_status: int) -> tuple[int | None, str | None]:
+    """Exit code and signal name of a wait status; one of them is None."""
+    code = os.waitstatus_to_exitcode(wait_status)
+    return (code, None) if code >= 0 else (None, signal_name(-code) or f"signal {-code}")
+
+
+def _without_farewell(output: str) -> str:
+    """The output without the `exit` that an interactive bash prints when it obeys that command."""
+    return output.removesuffix("exit").removesuffix("\n") if output.endswith("exit") else output
+
+
+def _is_same_place(reached: str, wanted: str) -> bool:
+    try:
+        return os.path.samefile(reached, wanted)
+    except OSError:
+        return False

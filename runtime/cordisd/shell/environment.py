@@ -1,0 +1,57 @@
+"""The environment of the model's tools."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+_PRIVATE_PREFIXES = ("DEEPSEEK_", "OPENAI_", "DSH_", "CORDISD_")
+
+_UNATTENDED = {
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GH_PAGER": "cat",
+    "MANPAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    "EDITOR": "true",
+    "GIT_EDITOR": "true",
+    "GIT_TERMINAL_PROMPT": "0",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PIP_PROGRESS_BAR": "off",
+    "PYTHONUNBUFFERED": "1",
+    "HISTFILE": "/dev/null",
+    "BASH_SILENCE_DEPRECATION_WARNING": "1",
+}
+"""Nobody can press a key in a pager or answer a question."""
+
+_OF_THE_DAEMONS_SHELL = frozenset(
+    {"BASH_ENV", "ENV", "PROMPT_COMMAND", "PS1", "PS2", "SHLVL", "OLDPWD", "PWD", "COLUMNS", "LINES"}
+)
+
+
+def tool_environment(
+    inherited: Mapping[str, str],
+    *,
+    secret_names: Collection[str] = (),
+    pass_names: Collection[str] = (),
+    extra: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """What a tool's process gets: `inherited` without secrets, made fit for unattended use, plus `extra`.
+
+    Left out are the names in `secret_names` and those of the daemon's own settings, unless `pass_names`
+    lists them. The locale becomes UTF-8 if it is not already.
+    """
+    kept = {
+        name: value
+        for name, value in inherited.items()
+        if name in pass_names
+        or not (name in secret_names or name in _OF_THE_DAEMONS_SHELL or name.startswith(_PRIVATE_PREFIXES))
+    }
+    kept |= _UNATTENDED
+    locale = kept.get("LC_ALL") or kept.get("LC_CTYPE") or kept.get("LANG") or ""
+    if "utf8" not in locale.lower().replace("-", ""):
+        kept.pop("LC_CTYPE", None)
+        kept.pop("LC_ALL", None)
+        kept["LANG"] = "C.UTF-8"
+    return kept | dict(extra or {})

@@ -1,0 +1,317 @@
+"""One running bash: its terminal, its control pipe, and the exchange in progress."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import math
+import os
+import signal
+import struct
+import termios
+
+from cordisd.errors import ShellError
+from cordisd.shell import driver
+from cordisd.shell.driver import Stdin, Token
+from cordisd.shell.exchange import Ending, Exchange, background_capture
+from cordisd.shell.guardian import Guardian, Moment, ShellSpec, SpawnedShell
+from cordisd.shell.watch import Sight, Watch, target_of
+
+_BYTES_PER_TURN = 64 * 1024
+_PTY_READ_BYTES = 4095
+"""The most that one read of a PTY master returns; less means that it is drained."""
+_FLUSH_LIMIT_S = 0.25
+"""How long terminal bytes may lag behind the control record that followed them."""
+_SILENCE_S = 0.02
+_START_LIMIT_S = 20.0
+_TIOCSIG = 0x40045436
+
+
+class LiveShell:
+    """A bash on its terminal. One exchange at a time; the caller holds the lock."""
+
+    def __init__(self, spawned: SpawnedShell, guardian: Guardian, spec: ShellSpec) -> None:
+        self.pid = spawned.pid
+        self.background = background_capture()
+        """What the terminal has printed since the last exchange."""
+        self.exit_status: int | None = None
+        """The wait status, once dead."""
+        self._master_fd = spawned.master_fd
+        self._control_fd = spawned.control_fd
+        self._command_fd = spawned.command_fd
+        self._guardian = guardian
+        self._stdin: Stdin = "null"
+        self._watch: Watch | None = None
+        """None until the shell has started."""
+        self._size = struct.pack("HHHH", spec.rows, spec.columns, 0, 0)
+        self._loop = asyncio.get_running_loop()
+        self._modes = termios.tcgetattr(self._master_fd)
+        self._terminal = ""
+        """What /proc calls it; nothing until the shell has started."""
+        self._control = ""
+        self._exchange: Exchange | None = None
+        self._records = b""
+        self._n_prompts_due = 0
+        """P records still to come from lines that are known to be over."""
+        self._hung_up = False
+        self._closed = False
+        self._loop.add_reader(self._master_fd, self._on_terminal)
+        self._loop.add_reader(self._control_fd, self._on_control)
+        spawned.exited.add_done_callback(self._on_exit)
+
+    @classmethod
+    async def start(
+        cls, guardian: Guardian, spec: ShellSpec, cwd: str, stdin: Stdin, input_wait_s: float = math.inf
+    ) -> LiveShell:
+        """A bash at its first prompt, in `cwd` or the nearest ancestor that can be entered.
+
+        Calls end as `WAITING` after about `input_wait_s` without output in a read from the terminal.
+
+        Raises:
+            ShellError: it could not be started.
+        """
+        shell = cls(await guardian.spawn(spec), guardian, spec)
+        token = Token()
+        os.pwrite(shell._command_fd, driver.setup_file(token, cwd), 0)
+        exchange = shell._begin(token, sync=True)
+        shell._type(driver.START_LINE)
+        try:
+            ending = await exchange.done
+        except asyncio.CancelledError:
+            await shell.end()
+            raise
+        if ending is not Ending.PROMPTED:
+            await shell.end()
+            shown = exchange.capture.head()[-500:].decode(errors="replace").strip()
+            raise ShellError(
+                f"{spec.argv[0]} {ending.value} at its start; it printed: {shown or '(nothing)'}"
+            )
+        shell._stdin = stdin
+        shell._terminal = target_of(shell.pid, 0)
+        shell._control = target_of(shell.pid, driver.CONTROL_FD)
+        shell._watch = Watch(shell.pid, shell._master_fd, (shell._terminal, "/dev/tty"), input_wait_s)
+        return shell
+
+    @property
+    def cwd(self) -> str:
+        """Where the shell is now."""
+        return os.readlink(f"/proc/{self.pid}/cwd")
+
+    def call(self, command: bytes, last_status: int) -> Exchange:
+        """Start a command whose `$?` begins with `last_status`; `done` of the exchange tells the end."""
+        token = Token()
+        text = memoryview(driver.command_file(token, command, last_status))
+        os.ftruncate(self._command_fd, 0)
+        offset = 0
+        while offset < len(text):
+            offset += os.pwrite(self._command_fd, text[offset:], offset)
+        os.lseek(self._command_fd, 0, os.SEEK_SET)  # bash reads through the same open file
+        exchange = self._begin(token)
+        with contextlib.suppress(OSError, termios.error):  # a hung-up terminal: the watch will tell
+            termios.tcsetattr(self._master_fd, termios.TCSANOW, self._modes)
+            fcntl.ioctl(self._master_fd, termios.TIOCSWINSZ, self._size)
+        self._type(driver.call_line(token, self._stdin))
+        return exchange
+
+    def limit(self, exchange: Exchange, limit_s: float) -> asyncio.Future[Ending]:
+        """`exchange.done`, which from now on gives `EXPIRED` after `limit_s`; may be called again."""
+        if exchange is self._exchange:
+            if exchange.done.done():
+                exchange.done = self._loop.create_future()
+            exchange.after("limit", limit_s, exchange.stop_waiting, Ending.EXPIRED)
+        return exchange.done
+
+    def interrupt(self) -> None:
+        """SIGINT to the foreground process group, sent by the terminal itself."""
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self._master_fd, _TIOCSIG, signal.SIGINT)
+
+    async def kill_since(self, moment: Moment) -> None:
+        """End every process that the shell has started since `moment`."""
+        await self._guardian.kill_since(self.pid, moment)
+
+    async def settle(self) -> bool:
+        """Prove that the shell is at its prompt, after an interrupt that may have hit a typed line."""
+        exchange = self._begin(Token(), sync=True)
+        self._type(driver.sync_line(exchange.token))
+        return await exchange.done is Ending.PROMPTED
+
+    async def reconnect(self) -> list[str]:
+        """Lead stdout and stderr to the terminal again, unless a pipe does that; those that did not.
+
+        /proc may show a moment of our own lines, so bash has the last word.
+        """
+        names = []
+        for fd, name in ((1, "stdout"), (2, "stderr")):
+            target = target_of(self.pid, fd)
+            if target == self._control or not target.startswith("pipe:"):
+                names.append(name)
+        exchange = self._begin(Token(), sync=True)
+        self._type(driver.reconnect_line(exchange.token, names, self._terminal))
+        if await exchange.done is not Ending.PROMPTED:
+            return []
+        return [name for bit, name in ((1, "stdout"), (2, "stderr")) if exchange.status & bit]
+
+    async def end(self) -> None:
+        """End the shell and everything that it started, and release it."""
+        try:
+            if self.exit_status is None:
+                await self._guardian.end_shell(self.pid)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for fd in (self._master_fd, self._control_fd):
+            self._loop.remove_reader(fd)
+            os.close(fd)
+        os.close(self._command_fd)
+        if self._exchange is not None:
+            self._finish(self._exchange, Ending.DIED)
+
+    def _begin(self, token: Token, *, sync: bool = False) -> Exchange:
+        exchange = self._exchange = Exchange(token, self._loop, sync=sync)
+        if self.exit_status is not None:
+            self._loop.call_soon(self._finish, exchange, Ending.DIED)
+        elif self._watch is not None:
+            exchange.after("watch", self._watch.begin(), self._look, exchange)
+        else:
+            exchange.after("watch", _START_LIMIT_S, self._finish, exchange, Ending.BROKEN)
+        return exchange
+
+    def _type(self, line: bytes) -> None:
+        try:
+            n_written = os.write(self._master_fd, line)
+        except OSError:
+            n_written = 0
+        if n_written < len(line) and self._exchange is not None and self.exit_status is None:
+            self._loop.call_soon(self._finish, self._exchange, Ending.BROKEN)
+
+    def _on_terminal(self) -> None:
+        room = _BYTES_PER_TURN
+        while room > 0:
+            try:
+                data = os.read(self._master_fd, _BYTES_PER_TURN)
+            except BlockingIOError:
+                return
+            except OSError:  # EIO: the last process has closed the terminal
+                data = b""
+            if not data:
+                self._loop.remove_reader(self._master_fd)
+                self._hung_up = True
+                if self._exchange is not None and self.exit_status is not None:
+                    self._finish(self._exchange, Ending.DIED)
+                return
+            self._take(data)
+            if len(data) < _PTY_READ_BYTES:
+                return
+            room -= len(data)
+
+    def _take(self, data: bytes) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            self.background.append(data)
+            return
+        self.background = exchange.take(data, self.background)
+        if exchange.draining:
+            exchange.after("silence", _SILENCE_S, self._conclude, exchange)
+        elif exchange.n_marks:
+            self._read_records()
+            self._check(exchange)
+
+    def _on_control(self) -> None:
+        self._read_records()
+        if self._exchange is not None:
+            self._check(self._exchange)
+
+    def _read_records(self) -> None:
+        try:
+            data = os.read(self._control_fd, 4096)
+        except BlockingIOError:
+            return
+        if not data:  # the shell has closed it; the guardian will tell whether it is dead
+            self._loop.remove_reader(self._control_fd)
+            return
+        *lines, self._records = (self._records + data).split(b"\n")
+        for line in lines:
+            match line.split():
+                case [b"P", status]:
+                    self._on_prompt(int(status))
+                case [b"S" | b"R" | b"L" as kind, token, status, not_terminal]:
+                    self._n_prompts_due += 1
+                    if self._exchange is not None and token == self._exchange.token.text:
+                        self._on_record(self._exchange, kind, int(status), not_terminal != b"0")
+
+    def _on_prompt(self, status: int) -> None:
+        exchange = self._exchange
+        if self._n_prompts_due:
+            self._n_prompts_due -= 1
+        elif exchange is not None and not (exchange.finished or exchange.synced or exchange.cured):
+            # Either the line was aborted, or this prompt is older than the line. The answer to another
+            # line tells: it comes alone, or after the record of the first.
+            exchange.status = status
+            exchange.aborted = exchange.sync_typed = True
+            self._type(driver.sync_line(exchange.token))
+
+    def _on_record(self, exchange: Exchange, kind: bytes, status: int, redirected: bool) -> None:
+        if kind == b"L":
+            self._finish(exchange, Ending.BROKEN)
+            return
+        exchange.n_records += 1
+        if kind == b"S":
+            exchange.finished = True
+            exchange.status = status
+            exchange.redirected = redirected
+        else:
+            exchange.synced = True
+            if not exchange.finished and not exchange.aborted:
+                exchange.status = status
+        exchange.after("flush", _FLUSH_LIMIT_S, self._conclude, exchange)
+
+    def _check(self, exchange: Exchange) -> None:
+        """End the exchange if it is complete and nothing more can come."""
+        if exchange.draining or not exchange.complete:
+            return
+        if exchange.redirected:
+            # Output may still be on its way through another process: `exec > >(tee log)`.
+            exchange.drain()
+            exchange.after("silence", _SILENCE_S, self._conclude, exchange)
+        else:
+            self._conclude(exchange)
+
+    def _conclude(self, exchange: Exchange) -> None:
+        self._finish(exchange, Ending.FINISHED if exchange.finished else Ending.PROMPTED)
+
+    def _finish(self, exchange: Exchange, ending: Ending) -> None:
+        if exchange is self._exchange:
+            self._exchange = None
+            exchange.finish(ending, self.background)
+
+    def _on_exit(self, exited: asyncio.Future[int]) -> None:
+        self.exit_status = exited.result()
+        exchange = self._exchange
+        if exchange is None:
+            return
+        if self._hung_up:
+            self._finish(exchange, Ending.DIED)
+        else:
+            exchange.after("flush", _FLUSH_LIMIT_S, self._finish, exchange, Ending.DIED)
+
+    def _look(self, exchange: Exchange) -> None:
+        if exchange is not self._exchange or self.exit_status is not None or self._watch is None:
+            return
+        sight, wait_s = self._watch.look(exchange, self._loop.time())
+        match sight:
+            case Sight.SILENT:
+                exchange.sync_typed = exchange.cured = True
+                self._type(driver.CURE)
+                self._type(driver.sync_line(exchange.token))
+            case Sight.BROKEN:
+                self._finish(exchange, Ending.BROKEN)
+                return
+            case Sight.WAITING:
+                exchange.stop_waiting(Ending.WAITING)
+        exchange.after("watch", wait_s, self._look, exchange)

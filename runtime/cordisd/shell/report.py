@@ -1,0 +1,118 @@
+"""The words in which the model is told how its command went."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Literal
+
+from cordisd.shell.driver import LEFTOVER
+from cordisd.shell.output import Capture
+from cordisd.shell.render import render, render_tail
+
+Truncation = Literal["headTail", "reference"]
+Trailer = Literal["reference", "always"]
+
+RESET_NOTICE = (
+    "[The persistent shell was reset: the next call starts in the workspace with a fresh directory and "
+    "environment.]"
+)
+WAS_RESET_NOTICE = RESET_NOTICE.replace("the next call starts", "this call started")
+_CLIPPED = (
+    "<response clipped><NOTE>Only the first part of this output is shown, because it exceeds the limit. "
+    "Search for what you need with `grep -n`, or print a range of lines.</NOTE>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What the model reads, and the facts behind it, each independent of the others."""
+
+    text: str
+    exit_code: int | None
+    """Of the command, or of the shell when that exited; None when there is none."""
+    signal: str | None = None
+    """Name of the signal that killed the shell."""
+    timed_out: bool = False
+    truncated: bool = False
+    shell_reset: bool = False
+    """The next call starts in a new shell."""
+
+
+def shown_output(capture: Capture, max_chars: int, truncation: Truncation) -> tuple[str, bool]:
+    """The output as text of about `max_chars` code points, and whether something was left out."""
+    if capture.complete:
+        text = _without_last_newline(render(capture.head() + capture.tail()))
+        if len(text) <= max_chars:
+            return text, False
+        if truncation == "reference":
+            return text[:max_chars] + _CLIPPED, True
+        head, tail = _head_and_tail(text, text, max_chars)
+        left_out = text[len(head) : len(text) - len(tail)]
+        return head + _gap(len(left_out), "characters", left_out.count("\n")) + tail, True
+    if truncation == "reference":
+        return render(capture.head())[:max_chars] + _CLIPPED, True
+    head, tail = _head_and_tail(
+        render(capture.head()), _without_last_newline(render_tail(capture.tail())), max_chars
+    )
+    n_bytes = capture.n_bytes - len(head.encode()) - len(tail.encode())
+    n_lines = capture.n_lines - head.count("\n") - tail.count("\n") - 1
+    return head + _gap(n_bytes, "bytes", max(n_lines, 0)) + tail, True
+
+
+def background_prefix(background: Capture) -> str:
+    """The labelled output that jobs have printed since the last call, or nothing."""
+    if not background.n_bytes:
+        return ""
+    head, tail = LEFTOVER.sub(b"", background.head()), LEFTOVER.sub(b"", background.tail())
+    if background.complete:
+        text = render(head + tail)
+    else:
+        text = f"{render(head)}\n[... part of it omitted ...]\n{render_tail(tail)}"
+    text = text.strip("\n")
+    if not text:
+        return ""
+    return f"[output of background jobs since the last call]\n{text}\n[end of background output]\n"
+
+
+def exit_trailer(status: int, trailer: Trailer) -> str:
+    """`[exit code: N]`, as a line of its own; for status 0 only if `trailer` asks for it."""
+    if trailer == "reference":
+        return f"[exit code: {status}]" if status else ""
+    name = signal_name(status - 128) if status > 128 else None
+    return f"[exit code: {status} ({name})]" if name else f"[exit code: {status}]"
+
+
+def death_line(exit_code: int | None, signal_word: str | None) -> str:
+    """How the shell itself ended."""
+    if signal_word is not None:
+        return f"[shell killed by signal: {signal_word}]"
+    return "[shell exited]" if exit_code is None else f"[shell exited: code {exit_code}]"
+
+
+def signal_name(number: int) -> str | None:
+    """`SIGKILL` for 9; None if there is no such signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None
+
+
+def lines(*parts: str) -> str:
+    """The parts that are not empty, each beginning on a line of its own."""
+    return "\n".join(part for part in parts if part)
+
+
+def _head_and_tail(head: str, tail: str, max_chars: int) -> tuple[str, str]:
+    """The ends of a text in the proportion 6 to 10."""
+    n_head = max_chars * 3 // 8
+    n_tail = max_chars - n_head
+    return head[:n_head], tail[-n_tail:] if n_tail else ""
+
+
+def _gap(amount: int, unit: str, n_lines: int) -> str:
+    return f"\n[... {amount:,} {unit} omitted here, {n_lines:,} line ends among them ...]\n"
+
+
+def _without_last_newline(text: str) -> str:
+    return text[:-1] if text.endswith("\n") else text

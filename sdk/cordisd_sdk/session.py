@@ -1,0 +1,197 @@
+"""One conversation, seen from the client."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, TypedDict, cast
+
+from cordisd import wire
+from cordisd.events import JsonObject
+from cordisd_sdk.connect import Notification
+from cordisd_sdk.errors import ProtocolError, RequestTimeoutError, SdkError
+from cordisd_sdk.run import AsyncPrompt, RunResult
+
+if TYPE_CHECKING:
+    from cordisd_sdk.client import AsyncClient
+
+
+class SessionOptions(TypedDict, total=False):
+    """What a new session may have of its own; the client's values without it."""
+
+    cwd: str
+    provider: str
+    model: str
+    max_tokens: int
+    rollout_id: str
+    group_id: str
+    attempt: int
+
+
+WIRE_NAMES = {"max_tokens": "maxTokens", "rollout_id": "rolloutId", "group_id": "groupId"}
+
+
+class AsyncSession:
+    """Made by `AsyncClient.session` or `AsyncClient.resume`, one object per id.
+
+    The daemon makes the session at the first `create` or `prompt`.
+    """
+
+    def __init__(self, client: AsyncClient, session_id: str | None, options: SessionOptions) -> None:
+        self._client = client
+        self.id = session_id or f"session-{uuid.uuid4().hex}"
+        self._options = options
+        self._creation = asyncio.Lock()
+        self._created: wire.SessionCreateResult | None = None
+        self._prompts: list[AsyncPrompt] = []
+        self._keyed: dict[str, AsyncPrompt] = {}
+
+    async def create(self) -> wire.SessionCreateResult:
+        """Have the daemon make the session now; later calls return the same answer.
+
+        Raises:
+            RpcError: the id is taken, or an option is refused.
+        """
+        async with self._creation:
+            if self._created is None:
+                named = {WIRE_NAMES.get(name, name): value for name, value in self._options.items()}
+                result = await self._client.request(wire.SESSION_CREATE, {"sessionId": self.id, **named})
+                self._created = cast(wire.SessionCreateResult, result)
+        return self._created
+
+    async def prompt(
+        self, prompt: str | Sequence[JsonObject], *, idempotency_key: str | None = None
+    ) -> AsyncPrompt:
+        """Queue a text, or content blocks; returns once the daemon has accepted it.
+
+        With an `idempotency_key` that this session has seen, the first prompt of that key is returned.
+        """
+        if self._options and self._created is None:
+            await self.create()
+        handle = AsyncPrompt(
+            self.id, announced=self._client.announces(wire.SESSION_COMPLETED), on_end=self._forget
+        )
+        self._client.connection.listen(self.id, self)
+        self._prompts.append(handle)
+        params: JsonObject = {"sessionId": self.id, "contentBlocks": _blocks(prompt)}
+        if idempotency_key is not None:
+            params["idempotencyKey"] = idempotency_key
+        try:
+            answer = await self._client.request(wire.SESSION_PROMPT, params)
+            message_id = answer.get("messageId")
+            if not isinstance(message_id, str):
+                raise ProtocolError(f"{wire.SESSION_PROMPT}: the result has no messageId: {answer!r:.200}")
+            if message_id in self._keyed:
+                self._forget(handle)
+                return self._keyed[message_id]
+            if idempotency_key is not None:
+                self._keyed[message_id] = handle
+            self._bind(handle, message_id)
+        except BaseException:
+            self._forget(handle)
+            raise
+        return handle
+
+    async def run(
+        self,
+        prompt: str | Sequence[JsonObject],
+        *,
+        on_event: Callable[[JsonObject], None] | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> RunResult:
+        """Prompt, and wait for the outcome of this prompt, also when others are queued before or behind it.
+
+        `on_event` is called with each event of its turn. When the wait ends early (time limit, cancellation,
+        an exception of `on_event`) the daemon is told to cancel the prompt's turn if that is running; prompts
+        in the queue stay there.
+
+        Raises:
+            RequestTimeoutError: the turn did not end within `timeout_s`.
+            RpcError: the prompt was refused.
+            ConnectionClosedError, ProtocolError: the connection was lost.
+        """
+        handle: AsyncPrompt | None = None
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                handle = await self.prompt(prompt, idempotency_key=idempotency_key)
+                if on_event is not None:
+                    async for event in handle:
+                        on_event(event)
+                return await handle.result()
+        except BaseException as error:
+            if handle is not None:
+                self._abandon(handle)
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise RequestTimeoutError(
+                    f"session {self.id!r}: the prompt did not finish within {timeout_s:g} s",
+                    exit_code=self._client.exit_code,
+                    stderr_tail=self._client.stderr_tail,
+                ) from error
+            raise
+
+    async def stream(self, prompt: str | Sequence[JsonObject]) -> AsyncIterator[JsonObject]:
+        """Prompt, and give the events of its turn as they arrive. Leaving early does not cancel the turn."""
+        async for event in await self.prompt(prompt):
+            yield event
+
+    async def steer(self, message: str | Sequence[JsonObject]) -> str:
+        """Have a message join the next step of the running turn; returns its id."""
+        params = {"sessionId": self.id, "contentBlocks": _blocks(message)}
+        return str((await self._client.request(wire.SESSION_STEER, params))["messageId"])
+
+    async def cancel(self, queue: wire.QueuePolicy = "drop") -> wire.SessionCancelResult:
+        """Cancel the running turn, and drop or keep the prompts behind it. Harmless when nothing runs."""
+        params = {"sessionId": self.id, "queue": queue}
+        return cast(wire.SessionCancelResult, await self._client.request(wire.SESSION_CANCEL, params))
+
+    async def close(self) -> None:
+        """Cancel what runs and end the session in the daemon; its log stays, for `AsyncClient.resume`."""
+        await self._client.request(wire.SESSION_CLOSE, {"sessionId": self.id})
+        self._client.release(self)
+        self.lose(lambda: SdkError(f"session {self.id!r} was closed before the prompt had run"))
+
+    async def get(self) -> wire.SessionGetResult:
+        """What the daemon knows of the session: status, model, usage, last sequence number, …"""
+        answer = await self._client.request(wire.SESSION_GET, {"sessionId": self.id})
+        return cast(wire.SessionGetResult, answer)
+
+    async def get_working_directory(self) -> str:
+        """The directory in which its tools work."""
+        answer = await self._client.request(wire.WORKING_DIRECTORY_GET, {"sessionId": self.id})
+        return str(answer["cwd"])
+
+    async def set_working_directory(self, path: str) -> str:
+        """Move its tools, live shells included; returns the new absolute path."""
+        params = {"sessionId": self.id, "path": path}
+        return str((await self._client.request(wire.WORKING_DIRECTORY_SET, params))["cwd"])
+
+    def hear(self, notification: Notification) -> None:
+        """Pass a notification to the prompts that have not ended."""
+        for prompt in self._prompts:
+            prompt.hear(notification)
+
+    def lose(self, make_error: Callable[[], SdkError]) -> None:
+        """End every prompt without an outcome."""
+        for prompt in self._prompts:
+            prompt.lose(make_error)
+
+    def _bind(self, handle: AsyncPrompt, message_id: str) -> None:
+        try:
+            handle.bind(message_id)
+        except (LookupError, TypeError, AttributeError) as error:
+            self._client.connection.distrust(f"({error!r}): an event lacks a field")  # ends the handle too
+
+    def _abandon(self, prompt: AsyncPrompt) -> None:
+        self._forget(prompt)
+        if prompt.running and not prompt.ended:
+            self._client.connection.request_soon(wire.SESSION_CANCEL, {"sessionId": self.id, "queue": "keep"})
+
+    def _forget(self, prompt: AsyncPrompt) -> None:
+        # A new list: `hear` and `lose` may be walking through the old one.
+        self._prompts = [other for other in self._prompts if other is not prompt]
+
+
+def _blocks(prompt: str | Sequence[JsonObject]) -> list[JsonObject]:
+    return [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)

@@ -1,0 +1,274 @@
+"""The synchronous client: the asynchronous one on a background thread, with the same surface."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from cordisd import wire
+from cordisd.events import JsonObject
+from cordisd_sdk.client import AsyncClient
+from cordisd_sdk.errors import ConnectionClosedError, SdkError
+from cordisd_sdk.launch import DaemonOptions
+from cordisd_sdk.run import AsyncPrompt, RunResult
+from cordisd_sdk.session import AsyncSession, SessionOptions
+
+T = TypeVar("T")
+
+
+class Client:
+    """Starts a daemon of its own and talks to it over stdio. Options: `DaemonOptions`.
+
+        with Client(cwd="/srv/work", model="deepseek-v4-flash") as client:
+            result = client.session().run("Fix the failing test.")
+
+    May be used from several threads at once. `close` (or leaving the `with`) ends daemon and thread.
+    """
+
+    def __init__(self, **options: Unpack[DaemonOptions]) -> None:
+        self._client = AsyncClient(**options)
+        self._thread: LoopThread | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self, **options: Unpack[DaemonOptions]) -> Self:
+        """As `AsyncClient.start`."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = LoopThread()
+            try:
+                self.call(self._client.start(**options))
+            except BaseException:
+                self._thread.stop()
+                raise
+        return self
+
+    def close(self) -> None:
+        """As `AsyncClient.close`; the background thread ends too."""
+        with self._lock:
+            if self._thread is not None and self._thread.alive:
+                try:
+                    self.call(self._client.close())
+                finally:
+                    self._thread.stop()
+
+    def kill(self) -> None:
+        """As `AsyncClient.kill`."""
+        self._client.kill()
+
+    def session(self, id: str | None = None, **options: Unpack[SessionOptions]) -> Session:
+        """As `AsyncClient.session`."""
+        return Session(self, self._client.session(id, **options))
+
+    def resume(self, id: str) -> Session:
+        """As `AsyncClient.resume`."""
+        return Session(self, self.call(self._client.resume(id)))
+
+    def list(self) -> builtins.list[wire.SessionSummary]:
+        """As `AsyncClient.list`."""
+        return self.call(self._client.list())
+
+    def ping(self) -> None:
+        """As `AsyncClient.ping`."""
+        self.call(self._client.ping())
+
+    def request(
+        self, method: str, params: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> JsonObject:
+        """As `AsyncClient.request`."""
+        return self.call(self._client.request(method, params, timeout_s=timeout_s))
+
+    @property
+    def server(self) -> wire.InitializeResult:
+        """As `AsyncClient.server`."""
+        return self._client.server
+
+    @property
+    def pid(self) -> int | None:
+        """As `AsyncClient.pid`."""
+        return self._client.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """As `AsyncClient.exit_code`."""
+        return self._client.exit_code
+
+    @property
+    def stderr_tail(self) -> str:
+        """As `AsyncClient.stderr_tail`."""
+        return self._client.stderr_tail
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`, run on the client's loop. Ctrl-C cancels it.
+
+        Raises:
+            ConnectionClosedError: the client is not started, or closed.
+        """
+        future = self.submit(work)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin `work` on the client's loop. Raises as `call`."""
+        if self._thread is not None and self._thread.alive:
+            return self._thread.submit(work)
+        work.close()
+        closed = self._thread is not None
+        raise ConnectionClosedError(
+            "the client was closed" if closed else "the client is not started: use `with`, or start()"
+        )
+
+
+class Session:
+    """As `AsyncSession`."""
+
+    def __init__(self, client: Client, session: AsyncSession) -> None:
+        self._client = client
+        self._session = session
+        self.id = session.id
+
+    def create(self) -> wire.SessionCreateResult:
+        """As `AsyncSession.create`."""
+        return self._client.call(self._session.create())
+
+    def prompt(self, prompt: str | Sequence[JsonObject], *, idempotency_key: str | None = None) -> Prompt:
+        """As `AsyncSession.prompt`."""
+        work = self._session.prompt(prompt, idempotency_key=idempotency_key)
+        return Prompt(self._client, self._client.call(work))
+
+    def run(
+        self,
+        prompt: str | Sequence[JsonObject],
+        *,
+        on_event: Callable[[JsonObject], None] | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> RunResult:
+        """As `AsyncSession.run`. `on_event` runs on the calling thread, so it may use the client."""
+        if on_event is None:
+            return self._client.call(
+                self._session.run(prompt, timeout_s=timeout_s, idempotency_key=idempotency_key)
+            )
+        events: SimpleQueue[JsonObject | None] = SimpleQueue()
+        run = self._client.submit(
+            self._session.run(
+                prompt, on_event=events.put, timeout_s=timeout_s, idempotency_key=idempotency_key
+            )
+        )
+        run.add_done_callback(lambda _: events.put(None))
+        try:
+            while (event := events.get()) is not None:
+                on_event(event)
+            return run.result()
+        finally:
+            run.cancel()
+
+    def stream(self, prompt: str | Sequence[JsonObject]) -> Iterator[JsonObject]:
+        """As `AsyncSession.stream`."""
+        yield from self.prompt(prompt)
+
+    def steer(self, message: str | Sequence[JsonObject]) -> str:
+        """As `AsyncSession.steer`."""
+        return self._client.call(self._session.steer(message))
+
+    def cancel(self, queue: wire.QueuePolicy = "drop") -> wire.SessionCancelResult:
+        """As `AsyncSession.cancel`."""
+        return self._client.call(self._session.cancel(queue))
+
+    def close(self) -> None:
+        """As `AsyncSession.close`."""
+        self._client.call(self._session.close())
+
+    def get(self) -> wire.SessionGetResult:
+        """As `AsyncSession.get`."""
+        return self._client.call(self._session.get())
+
+    def get_working_directory(self) -> str:
+        """As `AsyncSession.get_working_directory`."""
+        return self._client.call(self._session.get_working_directory())
+
+    def set_working_directory(self, path: str) -> str:
+        """As `AsyncSession.set_working_directory`."""
+        return self._client.call(self._session.set_working_directory(path))
+
+
+class Prompt:
+    """As `AsyncPrompt`: iterating gives the events of its turn as they arrive."""
+
+    def __init__(self, client: Client, prompt: AsyncPrompt) -> None:
+        self._client = client
+        self._prompt = prompt
+        self.session_id = prompt.session_id
+        self.message_id = prompt.message_id
+
+    @property
+    def ended(self) -> bool:
+        """As `AsyncPrompt.ended`."""
+        return self._prompt.ended
+
+    def result(self) -> RunResult:
+        """As `AsyncPrompt.result`."""
+        return self._client.call(self._prompt.result())
+
+    def __iter__(self) -> Iterator[JsonObject]:
+        n_seen = 0
+        while batch := self._client.call(self._prompt.more(n_seen)):
+            n_seen += len(batch)
+            yield from batch
+
+
+class LoopThread:
+    """An event loop on a thread of its own. It does not keep the interpreter alive."""
+
+    def __init__(self) -> None:
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cordisd-sdk", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    @property
+    def alive(self) -> bool:
+        """False once stopped."""
+        return self._thread.is_alive()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin `work`.
+
+        Raises:
+            SdkError: on the loop's own thread, where waiting for the future would never end.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise SdkError("the synchronous client was called from its own event loop")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def stop(self) -> None:
+        """Cancel what is left and end the thread."""
+        if self.alive:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            self._stopping = asyncio.Event()
+            self._ready.set()
+            runner.run(self._wait())
+
+    async def _wait(self) -> None:
+        await self._stopping.wait()

@@ -1,0 +1,58 @@
+"""The command line picks the right subcommand, whatever form it is given in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemon import clean_environment
+
+from cordisd import __version__
+
+
+def cordisd(*arguments: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "cordisd", *arguments],
+        cwd=cwd,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=20,
+        **{"stdin": subprocess.DEVNULL, **options},  # type: ignore[call-overload]
+    )
+
+
+def test_the_version_and_the_help_are_printed(tmp_path: Path) -> None:
+    assert cordisd("--version", cwd=tmp_path).stdout == f"cordisd {__version__}\n"
+    shown = cordisd("--help", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert all(name in shown.stdout for name in ("run", "demo", "serve", "check"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["serve", "--nope"], "unrecognized arguments: --nope"),
+        (["nope"], "invalid choice: 'nope'"),
+        (["--profile", "nope"], "invalid choice: 'nope' (choose from"),
+        (["serve"], "only --stdio is served"),
+        (["serve", "--stdio", "minimal", "--profile", "sdk"], "not both"),
+        (["serve", "--stdio", "no-such-name"], "no-such-name"),
+        (["./missing.yml"], "missing.yml"),
+    ],
+)
+def test_a_wrong_command_line_is_one_message_and_exit_code_2(
+    arguments: list[str], complaint: str, tmp_path: Path
+) -> None:
+    ended = cordisd(*arguments, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert complaint in ended.stderr
+    assert ended.stdout == ""
+    assert "Traceback" not in ended.stderr
+
+
+def test_without_arguments_an_ended_pipe_is_served_and_ends_cleanly(tmp_path: Path) -> None:
+    ended = cordisd(cwd=tmp_path, input="", stdin=None)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -1,0 +1,27 @@
+"""The published log reader opens our logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import agent_trajviz
+
+from daemon import Daemon
+from mock_chat import MockChatThread, call, text
+
+
+def test_the_reader_shows_our_turns_tools_and_tokens(tmp_path: Path) -> None:
+    script = [call("c1", "bash", {"command": "echo shown"}), text("final ", "words")]
+    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize()
+        daemon.run("s", "a question")
+        [path] = daemon.sessions.glob("*/s/session.jsonl")
+    shown = agent_trajviz.load(path)
+    assert shown.format == "dsh"
+    assert not shown.warnings
+    assert [step["role"] for step in shown.steps] == ["user", "assistant", "assistant"]
+    [tool] = shown.steps[1]["tool_calls"]
+    assert "bash" in str(tool)
+    assert "shown" in str(tool)
+    assert shown.steps[2]["text_preview"] == "final words"
+    assert shown.steps[1]["tokens"]["input"] == 20

@@ -1,0 +1,203 @@
+"""A real daemon in a subprocess, spoken to with raw frames."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+CLEARED = ("DEEPSEEK_", "OPENAI_", "DSH_", "CORDISD_", "XDG_")
+
+
+def clean_environment(**extra: str) -> dict[str, str]:
+    """This process's environment without anything that steers a daemon, plus `extra`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(CLEARED)}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **extra}
+
+
+class Daemon:
+    """`cordisd serve --stdio` (or `argv`) in `cwd`, with its logs under `sessions`."""
+
+    def __init__(
+        self,
+        cwd: Path,
+        *,
+        model_url: str = "http://127.0.0.1:9",
+        composition: Path | str = "minimal",
+        argv: list[str] | None = None,
+        **environment: str,
+    ) -> None:
+        self.cwd = cwd
+        self.sessions = cwd.parent / f"{cwd.name}-sessions"
+        self.frames: list[dict[str, Any]] = []
+        self.stderr = b""
+        self._answers: dict[Any, dict[str, Any]] = {}
+        self._next_id = 0
+        self._lines: queue.Queue[bytes | None] = queue.Queue()
+        settings = {
+            "DEEPSEEK_BASE_URL": model_url,
+            "DEEPSEEK_API_KEY": "test-key-0123456789",
+            "DSH_SESSION_ROOT": str(self.sessions),
+        }
+        command = argv or [sys.executable, "-m", "cordisd", "serve", "--stdio", str(composition)]
+        self.process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=clean_environment(**(settings | environment)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._read, self._drain)]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def initialize(self, **params: object) -> dict[str, Any]:
+        """The result of `initialize` with this daemon's cwd and the shipped provider."""
+        defaults = {"cwd": str(self.cwd), "provider": "deepseek-official", "model": "deepseek-v4-flash"}
+        return self.request("initialize", {**defaults, **params})
+
+    def request(self, method: str, params: object = None, timeout_s: float = 20) -> dict[str, Any]:
+        """The result of a request; an error answer raises `AssertionError`."""
+        answer = self.ask(method, params, timeout_s)
+        assert "result" in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def refused(self, method: str, params: object = None) -> tuple[int, str]:
+        """Code and message of a request that must be refused."""
+        answer = self.ask(method, params)
+        assert "error" in answer, answer
+        return answer["error"]["code"], answer["error"]["message"]
+
+    def ask(self, method: str, params: object = None, timeout_s: float = 20) -> dict[str, Any]:
+        """The whole answer to a request."""
+        number = self.send(method, params)
+        return self.wait(lambda: self._answers.get(number), timeout_s)
+
+    def send(self, method: str, params: object = None) -> int:
+        """Send a request without waiting; returns its id."""
+        self._next_id += 1
+        frame: dict[str, Any] = {"jsonrpc": "2.0", "id": self._next_id, "method": method}
+        if params is not None:
+            frame["params"] = params
+        self.send_raw(json.dumps(frame).encode() + b"\n")
+        return self._next_id
+
+    def send_raw(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def prompt(self, session: str, text: str, **extra: object) -> str:
+        """Send a prompt; returns its message id."""
+        blocks = [{"type": "text", "text": text}]
+        answer = self.request("session/prompt", {"sessionId": session, "contentBlocks": blocks, **extra})
+        message_id: str = answer["messageId"]
+        return message_id
+
+    def run(self, session: str, text: str, timeout_s: float = 30) -> list[dict[str, Any]]:
+        """Prompt and wait until the session is idle; returns the session's events since the prompt."""
+        start = len(self.frames)
+        self.prompt(session, text)
+        self.wait_idle(session, start, timeout_s)
+        return self.events(session, start)
+
+    def wait_idle(self, session: str, start: int = 0, timeout_s: float = 30) -> None:
+        def idle() -> bool:
+            return any(
+                frame.get("method") == "session.status"
+                and frame["params"] == {"sessionId": session, "status": "idle"}
+                for frame in self.frames[start:]
+            )
+
+        self.wait(idle, timeout_s)
+
+    def events(self, session: str, start: int = 0) -> list[dict[str, Any]]:
+        """The session's events that arrived since frame number `start`."""
+        return [
+            frame["params"]["event"]
+            for frame in self.frames[start:]
+            if frame.get("method") == "session.event" and frame["params"]["sessionId"] == session
+        ]
+
+    def wait(self, ready: Callable[[], Any], timeout_s: float = 20) -> Any:
+        """Read frames until `ready` gives something; a dead or silent daemon raises with its stderr."""
+        end = time.monotonic() + timeout_s
+        while not (found := ready()):
+            try:
+                line = self._lines.get(timeout=max(0.01, end - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(
+                    f"no answer in {timeout_s} s; last frames {self.frames[-5:]}; "
+                    f"stderr: {self.stderr[-2000:]!r}"
+                ) from None
+            if line is None:
+                self._lines.put(None)
+                if found := ready():
+                    return found
+                raise AssertionError(f"the daemon ended ({self.process.wait(5)}): {self.stderr[-4000:]!r}")
+            frame = json.loads(line)
+            self.frames.append(frame)
+            if "method" not in frame:
+                self._answers[frame["id"]] = frame
+        return found
+
+    def next_line(self, timeout_s: float = 10) -> bytes:
+        """The next line of output as it came, not counted among the frames."""
+        line = self._lines.get(timeout=timeout_s)
+        assert line is not None, "the daemon ended"
+        return line
+
+    def end(self, timeout_s: float = 5) -> int:
+        """Close stdin and wait; a daemon that does not end is killed and fails the test."""
+        assert self.process.stdin and self.process.stdout and self.process.stderr
+        if self.process.stdout.closed:
+            return self.process.wait()
+        if not self.process.stdin.closed:
+            try:
+                self.process.stdin.close()
+            except BrokenPipeError:
+                pass
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            raise AssertionError(f"the daemon did not end; stderr: {self.stderr[-2000:]!r}") from None
+        finally:
+            for thread in self._threads:
+                thread.join(5)
+            self.process.stdout.close()
+            self.process.stderr.close()
+        return code
+
+    def log(self, session: str) -> list[dict[str, Any]]:
+        """The lines of the session's log on disk."""
+        [path] = self.sessions.glob(f"*/{session}/session.jsonl")
+        return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def _drain(self) -> None:
+        assert self.process.stderr is not None
+        while data := self.process.stderr.read1(1 << 16):  # type: ignore[attr-defined]
+            self.stderr += data

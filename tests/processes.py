@@ -1,0 +1,44 @@
+"""Looks into /proc: which processes are there, and who made them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def children(pid: int) -> list[int]:
+    """Live processes whose parent is `pid`, zombies included."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it ended while we looked
+            if int(fields[1]) == pid:
+                found.append(int(entry.name))
+    return found
+
+
+def with_environment(marker: str) -> set[int]:
+    """Live processes, but this one, whose environment contains `marker`."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                if marker.encode() in (entry / "environ").read_bytes():
+                    found.add(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def gone_within(marker: str, time_s: float) -> bool:
+    """Whether no process with `marker` in its environment is left before `time_s` seconds have passed."""
+    end = time.monotonic() + time_s
+    while with_environment(marker):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True

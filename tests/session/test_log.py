@@ -1,0 +1,81 @@
+"""A session's log numbers, writes and delivers, in that order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from cordisd.errors import LogWriteError
+from cordisd.events import Event
+from cordisd.session.log import Notice, SessionLog
+
+
+class Disk:
+    """An event sink that remembers its writes and can be told to fail."""
+
+    path = Path("/nowhere")
+    fsync: Literal["step", "turn", "never"] = "turn"
+
+    def __init__(self) -> None:
+        self.writes: list[list[int]] = []
+        self.full = False
+
+    def append(self, events: Sequence[Event]) -> None:
+        if self.full:
+            raise LogWriteError("no space left")
+        self.writes.append([event.seq for event in events])
+
+    async def sync(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_events_of_one_loop_turn_are_one_write_and_delivered_after_it() -> None:
+    async def scenario() -> None:
+        disk, seen = Disk(), []
+        log = SessionLog(disk, on_failure=pytest.fail)
+        log.subscribe(lambda batch: seen.append((len(disk.writes), batch)))
+        log.append("turn/start", {"turn": 1})
+        log.announce("session.status", {"status": "running"})
+        log.append("turn/end", {"turn": 1})
+        assert seen == []
+        await asyncio.sleep(0)
+        assert disk.writes == [[0, 1]]
+        [(writes_before, batch)] = seen
+        assert writes_before == 1
+        assert [type(item) for item in batch] == [Event, Notice, Event]
+
+    asyncio.run(scenario())
+
+
+def test_a_failed_write_is_told_once_and_its_events_reach_nobody() -> None:
+    async def scenario() -> None:
+        disk, seen, failures = Disk(), [], []
+        log = SessionLog(disk, on_failure=failures.append)
+        log.subscribe(seen.extend)
+        log.append("turn/start", {"turn": 1})
+        log.flush()
+        disk.full = True
+        log.append("step/start", {})
+        log.append("step/end", {})
+        log.flush()
+        assert len(failures) == 1
+        assert [event.seq for event in seen] == [0]
+        log.append("turn/end", {})
+        log.flush()
+        assert [(event.type, event.seq) for event in seen] == [("turn/start", 0), ("turn/end", 1)]
+        assert disk.writes == [[0]]
+
+    asyncio.run(scenario())
+
+
+def test_an_event_that_is_no_json_is_refused_when_it_is_encoded() -> None:
+    event = Event("tool/call", 0, 0, {"x": float("nan")})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        _ = event.json

@@ -1,0 +1,183 @@
+"""Time limits, cancellation, waiting for input: the command ends, the shell stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cordisd.shell.bash import Bash
+from cordisd.shell.report import RESET_NOTICE, WAS_RESET_NOTICE
+
+
+def _descendants() -> set[str]:
+    """Command lines of everything below this process but the guardian and the shells themselves."""
+    from cordisd.shell.reaper import descendants
+
+    names = set()
+    for process in descendants(os.getpid()):
+        try:
+            names.add(Path(f"/proc/{process.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return {name for name in names if not name.startswith("/bin/bash --noprofile") and "pytest" not in name}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo before; sleep 1000; echo after",
+        "echo before; while :; do :; done",
+        "echo before; (trap '' INT; sleep 1000)",
+        "echo before; (while :; do sleep 1; done) & sleep 1000",
+        "echo before; setsid sleep 1000 & sleep 1000",
+        "echo before; yes | (trap '' TERM PIPE INT; cat >/dev/null)",
+    ],
+)
+def test_after_a_timeout_the_command_is_gone_and_the_state_kept(drive, command: str):
+    async def body(bash: Bash) -> None:
+        await bash.run("x=kept")
+        start = time.monotonic()
+        result = await bash.run(command)
+        assert time.monotonic() - start < 5
+        assert result.timed_out and not result.shell_reset
+        assert result.text.startswith("[The command did not finish in 0.5 s") and "before" in result.text
+        assert "after" not in result.text and RESET_NOTICE not in result.text
+        assert _descendants() == set()
+        assert (await bash.run("jobs >/dev/null; echo $x")).text.endswith("kept")
+
+    drive(body, timeout_s=0.5)
+
+
+def test_a_command_that_ignores_signals_is_killed(drive):
+    async def body(bash: Bash) -> None:
+        start = time.monotonic()
+        result = await bash.run("trap '' INT TERM; echo part; sleep 1000")
+        assert time.monotonic() - start < 6
+        assert result.timed_out and "part" in result.text
+        assert _descendants() == set()
+
+    drive(body, timeout_s=0.5)
+
+
+def test_jobs_of_earlier_calls_outlive_a_timeout(texts):
+    *_, third = texts(
+        "sleep 60 & echo $! > pid", "sleep 1000", "kill -0 $(cat pid) && echo alive", timeout_s=0.5
+    )
+    assert third == "alive"
+
+
+def test_on_timeout_reset_loses_the_state_and_says_so(texts):
+    first, second = texts("x=1; sleep 1000", 'echo "[$x]"', timeout_s=0.3, on_timeout="reset")
+    assert first.endswith(RESET_NOTICE) and second == "[]"
+
+
+@pytest.mark.parametrize(
+    "command", ["read x; echo $?", "cat", "python3 -c 'input()' 2>/dev/null", "read -p 'Ok? ' x; echo got:$x"]
+)
+def test_a_command_that_reads_input_gets_end_of_file(drive, command: str):
+    async def body(bash: Bash) -> None:
+        start = time.monotonic()
+        await bash.run(command)
+        assert time.monotonic() - start < 2
+
+    drive(body)
+
+
+@pytest.mark.parametrize("stdin", ["null", "tty"])
+def test_a_wait_for_terminal_input_is_noticed(drive, stdin: str):
+    async def body(bash: Bash) -> None:
+        start = time.monotonic()
+        result = await bash.run("echo a; head -1 </dev/tty; echo b")
+        assert time.monotonic() - start < 10
+        assert "waited for input" in result.text and not result.timed_out
+        assert result.text.split("\n")[1] == "a"
+
+    drive(body, stdin=stdin, input_wait_s=0.3)
+
+
+def test_a_cancelled_command_is_gone_when_the_cancellation_returns(drive):
+    async def body(bash: Bash) -> None:
+        await bash.run("x=kept")
+        task = asyncio.create_task(bash.run("sleep 1000"))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        start = time.monotonic()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.monotonic() - start < 1
+        assert _descendants() == set()
+        assert (await bash.run("echo $x")).text == "kept"
+
+    drive(body)
+
+
+def test_a_shell_lost_to_a_cancellation_is_announced(drive):
+    async def body(bash: Bash) -> None:
+        task = asyncio.create_task(bash.run("trap '' INT; while :; do :; done"))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await bash.run("echo a")).text == f"{WAS_RESET_NOTICE}\na"
+
+    drive(body)
+
+
+def test_cancelling_twice_leaves_a_usable_shell(drive):
+    async def body(bash: Bash) -> None:
+        task = asyncio.create_task(bash.run("(trap '' INT TERM; sleep 1000)"))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await bash.run("echo a")).text.endswith("a")
+        assert _descendants() == set()
+
+    drive(body)
+
+
+def test_a_command_cancelled_in_the_queue_is_not_run(drive, tmp_path: Path):
+    async def body(bash: Bash) -> None:
+        first = asyncio.create_task(bash.run("sleep 0.2; echo first"))
+        second = asyncio.create_task(bash.run("touch second"))
+        third = asyncio.create_task(bash.run("echo third"))
+        await asyncio.sleep(0.05)
+        second.cancel()
+        assert (await first).text == "first"
+        assert (await third).text == "third"
+        assert not (tmp_path / "second").exists()
+
+    drive(body)
+
+
+def test_cancelling_at_the_moment_of_the_end_harms_nothing(drive):
+    async def body(bash: Bash) -> None:
+        for n in range(100):
+            task = asyncio.create_task(bash.run(f"echo {n}"))
+            await asyncio.sleep(n * 0.00001)
+            task.cancel()
+            try:
+                assert (await task).text == str(n)
+            except asyncio.CancelledError:
+                pass
+        assert (await bash.run("echo clean")).text == "clean"
+
+    drive(body)
+
+
+def test_moving_takes_the_live_shell_along(drive, tmp_path: Path):
+    async def body(bash: Bash) -> None:
+        await bash.run("x=1; set -e")
+        (tmp_path / "sub").mkdir()
+        await bash.move(str(tmp_path / "sub"))
+        assert (await bash.run("pwd; echo $x")).text == f"{tmp_path}/sub\n1"
+        await bash.move("/nonexistent")
+        assert (await bash.run("echo a")).text.startswith("[The shell could not enter /nonexistent")
+
+    drive(body)

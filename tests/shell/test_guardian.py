@@ -1,0 +1,241 @@
+"""The guardian: nothing of a session is left, whoever dies, and nothing leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cordisd.errors import ShellError
+from cordisd.shell.bash import Bash, BashSettings
+from cordisd.shell.driver import SHELL_ARGV
+from cordisd.shell.environment import tool_environment
+from cordisd.shell.guardian import Guardian, ShellSpec
+from cordisd.shell.reaper import descendants, start_of
+
+LEFTOVERS = """
+sleep {n} & nohup sleep {n} >/dev/null 2>&1 & disown
+setsid sleep {n} & (setsid sh -c 'sleep {n} & sleep {n}' &) ; (trap '' TERM INT HUP; sleep {n}) &
+env -i setsid bash -c 'trap "" TERM; (sleep {n} &) ; sleep {n}' & (sleep {n} & kill -STOP $!)
+(exec -a x bash -c 'while :; do sleep {n} & sleep 0.01; done') &
+sleep 0.3; echo up
+"""
+
+
+def _sleeping(n: int) -> int:
+    """Living processes `sleep n` on this machine."""
+    count = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        count += words[:2] == [b"sleep", b"%d" % n] and start_of(int(folder.name)) is not None
+    return count
+
+
+def _gone(n: int, limit_s: float) -> bool:
+    end = time.monotonic() + limit_s
+    while _sleeping(n):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_closing_a_realm_leaves_none_of_its_processes_and_all_of_others(guardian: Guardian, tmp_path: Path):
+    n = 71_000_000 + os.getpid()
+
+    async def main() -> None:
+        bash = Bash(guardian, "mine", str(tmp_path), tool_environment(os.environ))
+        other = Bash(guardian, "other", str(tmp_path), tool_environment(os.environ))
+        assert (await bash.run(LEFTOVERS.format(n=n))).text.endswith("up")
+        await other.run(f"sleep {n + 1} & setsid sleep {n + 1} &")
+        assert _sleeping(n) >= 8
+        start = time.monotonic()
+        await guardian.close_realm("mine")
+        assert time.monotonic() - start < 1.5
+        assert _sleeping(n) == 0 and _sleeping(n + 1) == 2
+        await bash.close()
+        await other.close()
+        assert _sleeping(n + 1) == 0
+        await guardian.close()
+
+    asyncio.run(main())
+
+
+def test_the_death_of_a_shell_ends_what_it_left(guardian: Guardian, tmp_path: Path):
+    n = 72_000_000 + os.getpid()
+
+    async def main() -> None:
+        bash = Bash(guardian, "mine", str(tmp_path), tool_environment(os.environ))
+        await bash.run(f"setsid sleep {n} & (trap '' TERM; sleep {n}) & exit 3")
+        assert _sleeping(n) == 0
+        await bash.close()
+        await guardian.close()
+
+    asyncio.run(main())
+
+
+DAEMON = """
+import asyncio, os, sys
+from cordisd.shell.guardian import Guardian
+guardian = Guardian.fork()
+from cordisd.shell.bash import Bash
+from cordisd.shell.environment import tool_environment
+async def main():
+    bash = Bash(guardian, "r", "/tmp", tool_environment(os.environ))
+    print((await bash.run(sys.argv[1])).text.endswith("up"), guardian.pid, flush=True)
+    await bash.run("sleep 1000")
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_daemon_leaves_nothing(number: int):
+    n = 73_000_000 + os.getpid() * 100 + number
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", DAEMON, LEFTOVERS.format(n=n)], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert daemon.stdout is not None
+    up, guardian_pid = daemon.stdout.readline().split()
+    assert up == b"True" and _sleeping(n) >= 8
+    daemon.send_signal(number)
+    daemon.wait()
+    daemon.stdout.close()
+    assert _gone(n, 2.0)
+    end = time.monotonic() + 2.0
+    while start_of(int(guardian_pid)) is not None and time.monotonic() < end:
+        time.sleep(0.02)
+    assert start_of(int(guardian_pid)) is None
+
+
+def test_signals_of_the_terminal_do_not_reach_the_guardian(guardian: Guardian, tmp_path: Path):
+    async def main() -> None:
+        assert os.getsid(guardian.pid) == guardian.pid != os.getsid(0)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(guardian.pid, number)
+        bash = Bash(guardian, "r", str(tmp_path), tool_environment(os.environ))
+        assert (await bash.run("echo a")).text == "a"
+        await bash.close()
+        await guardian.close()
+
+    asyncio.run(main())
+
+
+def test_without_a_guardian_shells_are_refused_clearly(guardian: Guardian, tmp_path: Path):
+    async def main() -> None:
+        bash = Bash(guardian, "r", str(tmp_path), tool_environment(os.environ))
+        assert (await bash.run("echo a")).text == "a"
+        os.kill(guardian.pid, signal.SIGKILL)
+        await asyncio.sleep(0.1)
+        with pytest.raises(ShellError, match="guardian cannot be reached"):
+            await bash.run("echo a")
+        await bash.close()
+        await guardian.close_realm("r")
+        await guardian.close()
+        await guardian.close()
+
+    asyncio.run(main())
+
+
+def test_a_shell_that_cannot_be_started_is_an_error(guardian: Guardian):
+    async def main() -> None:
+        with pytest.raises(ShellError, match="nonexistent"):
+            await guardian.spawn(ShellSpec("r", ["/nonexistent/bash"], {}))
+        spawned = await guardian.spawn(ShellSpec("r", SHELL_ARGV, {"BIG": "x" * 100_000}))
+        assert start_of(spawned.pid) is not None
+        await guardian.end_shell(spawned.pid)
+        assert spawned.exited.done()
+        for fd in (spawned.master_fd, spawned.control_fd, spawned.command_fd):
+            os.close(fd)
+        await guardian.close()
+
+    asyncio.run(main())
+
+
+def test_a_start_cancelled_on_the_way_leaves_no_shell(guardian: Guardian):
+    async def main() -> None:
+        await (await _spawn_and_end(guardian))
+        n_fds = len(os.listdir("/proc/self/fd"))
+        task = asyncio.create_task(guardian.spawn(ShellSpec("r", SHELL_ARGV, {})))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.3)
+        assert descendants(guardian.pid) == []
+        assert len(os.listdir("/proc/self/fd")) == n_fds
+        await guardian.close()
+
+    async def _spawn_and_end(guardian: Guardian) -> asyncio.Future[int]:
+        spawned = await guardian.spawn(ShellSpec("r", SHELL_ARGV, {}))
+        await guardian.end_shell(spawned.pid)
+        for fd in (spawned.master_fd, spawned.control_fd, spawned.command_fd):
+            os.close(fd)
+        return spawned.exited
+
+    asyncio.run(main())
+
+
+def test_calls_and_shells_leak_no_descriptor(guardian: Guardian, tmp_path: Path):
+    def fds(pid: int | str) -> int:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+
+    async def main() -> None:
+        bash = Bash(guardian, "r", str(tmp_path), tool_environment(os.environ))
+        await bash.run("true")
+        before = fds("self"), fds(guardian.pid), (await bash.run("ls /proc/$$/fd | wc -l")).text
+        for _ in range(200):
+            await bash.run("echo a | cat >/dev/null")
+        assert (fds("self"), fds(guardian.pid), (await bash.run("ls /proc/$$/fd | wc -l")).text) == before
+        for _ in range(20):
+            await bash.run("exit")
+        await bash.run("true")
+        assert (fds("self"), fds(guardian.pid)) == before[:2]
+        await bash.close()
+        await guardian.close()
+
+    asyncio.run(main())
+
+
+def test_many_shells_start_at_once(guardian: Guardian, tmp_path: Path):
+    async def main() -> None:
+        shells = [Bash(guardian, f"s{n}", str(tmp_path), tool_environment(os.environ)) for n in range(40)]
+        results = await asyncio.gather(*(shell.run("echo ok") for shell in shells))
+        assert [result.text for result in results] == ["ok"] * 40
+        await asyncio.gather(*(shell.close() for shell in shells))
+        assert descendants(guardian.pid) == []
+        await guardian.close()
+
+    asyncio.run(main())
+
+
+def test_a_fork_bomb_is_ended_with_its_realm(guardian: Guardian, tmp_path: Path):
+    bomb = """
+import os, time
+end, generation = time.time() + 20, 0
+while time.time() < end and generation < 60:
+    generation += 1
+    if os.fork() == 0:
+        generation += 10
+time.sleep(60)
+"""
+    (tmp_path / "bomb.py").write_text(bomb)
+
+    async def main() -> None:
+        settings = BashSettings(timeout_s=0.5)
+        bash = Bash(guardian, "r", str(tmp_path), tool_environment(os.environ), settings)
+        result = await bash.run(f"ulimit -v 2000000; timeout 30 {sys.executable} bomb.py")
+        assert result.timed_out
+        await bash.close()
+        assert descendants(guardian.pid) == []
+        await guardian.close()
+
+    asyncio.run(main())
