@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from daemon import clean_environment
 
 from cordisd import __version__
+from daemon import clean_environment
 
 
 def cordisd(*arguments: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:

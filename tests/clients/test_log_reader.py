@@ -21,7 +21,8 @@ def test_the_reader_shows_our_turns_tools_and_tokens(tmp_path: Path) -> None:
     assert not shown.warnings
     assert [step["role"] for step in shown.steps] == ["user", "assistant", "assistant"]
     [tool] = shown.steps[1]["tool_calls"]
-    assert "bash" in str(tool)
-    assert "shown" in str(tool)
+    assert tool["tool_name"].lower() == "bash"
+    assert tool["input"] == {"command": "echo shown"}
+    assert "shown" in str(tool["output"])
     assert shown.steps[2]["text_preview"] == "final words"
     assert shown.steps[1]["tokens"]["input"] == 20

@@ -16,7 +16,7 @@ LOGS = Path(__file__).parents[3] / "shared" / "fixtures" / "reference-logs"
 pytestmark = pytest.mark.skipif(not LOGS.is_dir(), reason="../shared/fixtures is not here")
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-OURS = {"turn/end": ("stopReason",), "request/header": ("sha256", "cause")}
+OURS = {"turn/end": ["stopReason"], "request/header": ["sha256", "cause"], "tool/result": ["meta"]}
 """Fields that we add to published events; published readers skip them."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,11 @@ def drive(guardian: Guardian, tmp_path: Path) -> Drive:
     def run(body: Callable[[Bash], Awaitable[Any]], *, check: bool = True, **settings: Any) -> Any:
         async def main() -> Any:
             bash = Bash(
-                guardian, "test", str(tmp_path), tool_environment(os.environ), BashSettings(**settings)
+                guardian,
+                "test",
+                str(tmp_path),
+                partial(tool_environment, os.environ),
+                BashSettings(**settings),
             )
             try:
                 value = await body(bash)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from functools import partial
 
 import pytest
 
@@ -127,7 +128,7 @@ def test_a_server_started_with_an_ampersand_does_not_hold_the_call(texts):
 
 def test_two_sessions_do_not_mix(guardian, tmp_path):
     async def main() -> None:
-        shells = [Bash(guardian, f"s{n}", str(tmp_path), dict(os.environ)) for n in range(8)]
+        shells = [Bash(guardian, f"s{n}", str(tmp_path), partial(dict, os.environ)) for n in range(8)]
         results = await asyncio.gather(
             *(shell.run(f"for i in 1 2 3; do echo {n}; sleep .02; done") for n, shell in enumerate(shells))
         )

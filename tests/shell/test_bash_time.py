@@ -31,7 +31,7 @@ def _descendants() -> set[str]:
     [
         "echo before; sleep 1000; echo after",
         "echo before; while :; do :; done",
-        "echo before; (trap '' INT; sleep 1000)",
+        "trap '' INT TERM; echo before; sleep 1000",
         "echo before; (while :; do sleep 1; done) & sleep 1000",
         "echo before; setsid sleep 1000 & sleep 1000",
         "echo before; yes | (trap '' TERM PIPE INT; cat >/dev/null)",
@@ -42,23 +42,12 @@ def test_after_a_timeout_the_command_is_gone_and_the_state_kept(drive, command: 
         await bash.run("x=kept")
         start = time.monotonic()
         result = await bash.run(command)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 5.5
         assert result.timed_out and not result.shell_reset
         assert result.text.startswith("[The command did not finish in 0.5 s") and "before" in result.text
         assert "after" not in result.text and RESET_NOTICE not in result.text
         assert _descendants() == set()
         assert (await bash.run("jobs >/dev/null; echo $x")).text.endswith("kept")
-
-    drive(body, timeout_s=0.5)
-
-
-def test_a_command_that_ignores_signals_is_killed(drive):
-    async def body(bash: Bash) -> None:
-        start = time.monotonic()
-        result = await bash.run("trap '' INT TERM; echo part; sleep 1000")
-        assert time.monotonic() - start < 6
-        assert result.timed_out and "part" in result.text
-        assert _descendants() == set()
 
     drive(body, timeout_s=0.5)
 

@@ -106,7 +106,7 @@ def test_an_unwritable_session_root_is_refused_at_start(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_written_any_more_ends_the_session_loudly(tmp_path: Path) -> None:
-    """The disk refuses (a full one gives the same error to `write`): the client sees an error and then idle."""
+    """The disk refuses, as a full one would: the client sees an error and then idle."""
     work = tmp_path / "w"
     work.mkdir()
     script = [call("c1", "bash", {"command": "head -c 9000 /dev/zero | tr '\\0' x"}), text("end")]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from cordisd import __version__
 from cordisd.agent.run import Runner
@@ -69,7 +71,7 @@ class Host:
     """Called with each session before its first event, so that whoever listens misses none."""
     closing: bool = False
     _live: dict[str, Live] = field(default_factory=dict)
-    _opening: dict[str, asyncio.Task[Live]] = field(default_factory=dict)
+    _locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     _closed_ids: set[str] = field(default_factory=set)
 
     async def start(self) -> None:
@@ -119,16 +121,26 @@ class Host:
             raise SessionNotFoundError(f'session "{session_id}" not found; live sessions: {len(self._live)}')
         return self._live[session_id]
 
+    def in_order(self, session_id: str) -> asyncio.Lock:
+        """The lock under which requests open or prompt this session, first come, first served.
+
+        Hold it around `obtain`, `create` and `resume`, and around what has to follow them in order.
+        """
+        lock = self._locks.get(session_id)
+        if lock is None:
+            lock = self._locks[session_id] = asyncio.Lock()
+        return lock
+
     async def obtain(self, session_id: str, settings: SessionSettings, owner: object) -> Live:
-        """The live session of that id, made now if the id is new; concurrent calls share one creation.
+        """The live session of that id, made now if the id is new.
 
         Raises:
-            SessionBusyError: another connection owns it.
+            SessionBusyError: another connection or process owns it.
             SessionExistsError: the id belongs to a closed or stored session.
         """
-        live = self._live.get(session_id) or await self._once(
-            session_id, lambda: self._create(session_id, settings, owner, {})
-        )
+        live = self._live.get(session_id)
+        if live is None:
+            return await self.create(session_id, settings, owner, {})
         if live.owner is not owner:
             raise SessionBusyError(f'session "{session_id}" is owned by another connection')
         return live
@@ -141,9 +153,19 @@ class Host:
         Raises:
             SessionExistsError: the id is taken, live or on disk.
         """
-        if session_id in self._live or session_id in self._opening:
-            raise SessionExistsError(f'session "{session_id}" already exists')
-        return await self._once(session_id, lambda: self._create(session_id, settings, owner, identity))
+        self._check_serving()
+        if session_id in self._live or session_id in self._closed_ids:
+            state = "is live" if session_id in self._live else "was closed"
+            raise SessionExistsError(f'session "{session_id}" already exists; it {state}')
+        header = SessionHeader(
+            id=session_id,
+            created_at=time.time_ns() // 1_000_000,
+            cwd=settings.cwd,
+            cordisd={"version": __version__, **identity},
+        )
+        store = self.scope.find(SessionStore)
+        sink = store.create(header) if store is not None else None
+        return await self._assemble(header, sink, settings, owner, [], settings.cwd)
 
     async def resume(self, session_id: str, settings: SessionSettings, owner: object) -> Live:
         """A stored session, live again: its log is repaired, its history and inbox are back.
@@ -153,9 +175,19 @@ class Host:
             SessionNotFoundError: nothing is stored under that id.
             LogError: the log is damaged or of another format.
         """
-        if session_id in self._live or session_id in self._opening:
+        self._check_serving()
+        if session_id in self._live:
             raise SessionExistsError(f'session "{session_id}" is already open')
-        return await self._once(session_id, lambda: self._resume(session_id, settings, owner))
+        store = self.scope.find(SessionStore)
+        if store is None:
+            raise SessionNotFoundError(
+                f'session "{session_id}" not found: this composition stores no sessions'
+            )
+        stored = await asyncio.to_thread(store.open, session_id)
+        cwd = last_directory(stored.events)
+        if cwd is None or not os.path.isdir(cwd):
+            cwd = stored.header.cwd or settings.cwd
+        return await self._assemble(stored.header, stored.file, settings, owner, stored.events, cwd)
 
     async def close_session(self, session_id: str) -> None:
         """End a session: its turn, its processes, its log file. The stored log stays.
@@ -190,41 +222,9 @@ class Host:
         self._live.clear()
         await self.scope.close()
 
-    async def _once(self, session_id: str, make: Callable[[], Coroutine[Any, Any, Live]]) -> Live:
-        """The session that `make` opens, once for all who ask meanwhile; a failure is not remembered."""
+    def _check_serving(self) -> None:
         if self.closing:
             raise NotInitializedError("the daemon is shutting down")
-        task = self._opening.get(session_id)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(make())
-            self._opening[session_id] = task
-            task.add_done_callback(lambda _: self._opening.pop(session_id, None))
-        return await asyncio.shield(task)
-
-    async def _create(
-        self, session_id: str, settings: SessionSettings, owner: object, identity: JsonObject
-    ) -> Live:
-        if session_id in self._closed_ids:
-            raise SessionExistsError(f'session "{session_id}" already exists; it was closed')
-        header = SessionHeader(
-            id=session_id,
-            created_at=time.time_ns() // 1_000_000,
-            cwd=settings.cwd,
-            cordisd={"version": __version__, **identity},
-        )
-        store = self.scope.find(SessionStore)
-        sink = store.create(header) if store is not None else None
-        return await self._assemble(header, sink, settings, owner, [], settings.cwd)
-
-    async def _resume(self, session_id: str, settings: SessionSettings, owner: object) -> Live:
-        store = self.scope.find(SessionStore)
-        if store is None:
-            raise SessionNotFoundError(
-                f'session "{session_id}" not found: this composition stores no sessions'
-            )
-        stored = await asyncio.to_thread(store.open, session_id)
-        cwd = last_directory(stored.events) or stored.header.cwd or settings.cwd
-        return await self._assemble(stored.header, stored.file, settings, owner, stored.events, cwd)
 
     async def _assemble(
         self,

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import argparse
 
 PROFILES = ("sdk", "sdk-minimal", "minimal")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class ServeOptions(NamedTuple):
+    """What `serve` is told; `composition` and `profile` None: DSH_CORDIS_CONFIG, else the shipped minimal."""
+
+    stdio: bool = False
+    composition: str | None = None
+    profile: str | None = None
+    patch: Sequence[Path] = ()
+    session_root: str | None = None
+    log_level: str = "warning"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning", help="diagnostics on stderr")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: ServeOptions | argparse.Namespace) -> int:
     """Serve until the client is done; returns the exit code."""
     # Forked before anything heavy is imported: small, and no thread or loop is copied into it.
     from cordisd.shell.guardian import Guardian
@@ -58,4 +73,3 @@ def run(args: argparse.Namespace) -> int:
         for problem in error.problems:
             print(f"cordisd: {problem}", file=sys.stderr)
         return 2
-

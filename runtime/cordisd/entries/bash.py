@@ -61,23 +61,10 @@ class BashTool:
 
     parallel_safe = False
 
-    def __init__(self, shell: Bash, realm: Realm, description: str) -> None:
+    def __init__(self, shell: Bash, realm: Realm, schema: ToolSchema) -> None:
+        self.schema = schema
         self._shell = shell
         self._realm = realm
-        self.schema = ToolSchema(
-            "bash",
-            description,
-            {
-                "type": "object",
-                "properties": {
-                    "command": {
-                        "type": "string",
-                        "description": "The command to run. Prefer relative paths.",
-                    }
-                },
-                "required": ["command"],
-            },
-        )
 
     async def run(self, arguments: JsonObject, call: ToolCall) -> ToolResult:
         """Run `arguments["command"]`; a failing command is an ordinary result.
@@ -104,23 +91,12 @@ class BashEntry(Entry):
     Config = BashConfig
     lifetime: ClassVar[Lifetime] = "session"
     needs: ClassVar[tuple[type[object], ...]] = (Realm, ToolRegistry)
-    config: BashConfig
 
-    @asynccontextmanager
-    async def mount(self, scope: Scope) -> AsyncIterator[None]:
-        """Add the tool; on the way out take it back and end the shell with all that it started."""
-        realm = scope.get(Realm)
-        if realm.guardian is None:
-            raise ShellError('entry "bash" needs a guardian, but this daemon was started without one')
-        config = self.config
-        secrets = scope.find(SecretNames)
-        environment = tool_environment(
-            os.environ,
-            secret_names=secrets.names if secrets else (),
-            pass_names=config.pass_env,
-            extra=config.env,
-        )
-        settings = BashSettings(
+    def __init__(self, config: BashConfig) -> None:
+        super().__init__(config)
+        self._pass_names = config.pass_env
+        self._extra = config.env
+        self._settings = BashSettings(
             timeout_s=config.timeout_ms / 1000,
             max_output_chars=config.max_output_chars,
             trailer=config.trailer,
@@ -129,8 +105,26 @@ class BashEntry(Entry):
             stdin=config.stdin,
             input_wait_s=config.input_wait_ms / 1000,
         )
-        shell = Bash(realm.guardian, realm.session_id, realm.cwd, environment, settings)
-        remove = scope.get(ToolRegistry).add(BashTool(shell, realm, config.description))
+        self._schema = _schema(config.description)
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        """Add the tool; on the way out take it back and end the shell with all that it started."""
+        realm = scope.get(Realm)
+        if realm.guardian is None:
+            raise ShellError('entry "bash" needs a guardian, but this daemon was started without one')
+        secrets = scope.find(SecretNames)
+
+        def environment() -> dict[str, str]:
+            return tool_environment(
+                os.environ,
+                secret_names=secrets.names if secrets else (),
+                pass_names=self._pass_names,
+                extra=self._extra,
+            )
+
+        shell = Bash(realm.guardian, realm.session_id, realm.cwd, environment, self._settings)
+        remove = scope.get(ToolRegistry).add(BashTool(shell, realm, self._schema))
         stop_following = realm.on_move(shell.move)
         try:
             yield
@@ -138,6 +132,13 @@ class BashEntry(Entry):
             stop_following()
             remove()
             await shell.close()
+
+
+def _schema(description: str) -> ToolSchema:
+    command = {"type": "string", "description": "The command to run. Prefer relative paths."}
+    return ToolSchema(
+        "bash", description, {"type": "object", "properties": {"command": command}, "required": ["command"]}
+    )
 
 
 def _facts(result: CommandResult) -> JsonObject:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import StringConstraints
 
-from cordisd.editor.commands import COMMANDS, Editor
-from cordisd.editor.local import LocalFiles
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
 from cordisd.services.tools import JsonObject, ToolCall, ToolRegistry, ToolResult, ToolSchema
 from cordisd.session.realm import Realm
 from cordisd.settings import EntryConfig, NonNegativeInt, PositiveInt
+
+if TYPE_CHECKING:
+    from cordisd.editor.commands import Editor
 
 _DESCRIPTION = """\
 View, create and edit text files.
@@ -33,7 +34,7 @@ _PARAMETERS: JsonObject = {
     "properties": {
         "command": {
             "type": "string",
-            "enum": list(COMMANDS),
+            "enum": ["view", "create", "str_replace", "insert"],
             "description": "What to do.",
         },
         "path": {
@@ -103,6 +104,9 @@ class StrReplaceEditorEntry(Entry):
 
     @asynccontextmanager
     async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        from cordisd.editor.commands import Editor  # not needed before the first session
+        from cordisd.editor.local import LocalFiles
+
         config: StrReplaceEditorConfig = self.config
         realm = scope.get(Realm)
         editor = Editor(

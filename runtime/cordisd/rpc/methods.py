@@ -40,19 +40,18 @@ async def create(peer: Peer, params: p.CreateSession) -> JsonObject:
         )
     settings = SessionSettings(os.path.normpath(os.path.join(base.cwd, params.cwd or "")), config)
     identity = {"rolloutId": params.rollout_id, "groupId": params.group_id, "attempt": params.attempt}
-    live = await peer.host.create(
-        params.session_id or str(uuid.uuid4()),
-        settings,
-        peer,
-        {name: value for name, value in identity.items() if value is not None},
-    )
+    identity = {name: value for name, value in identity.items() if value is not None}
+    session_id = params.session_id or str(uuid.uuid4())
+    async with peer.host.in_order(session_id):
+        live = await peer.host.create(session_id, settings, peer, identity)
     return {"sessionId": live.session.id, "preset": None, "digest": None, "cwd": live.session.realm.cwd}
 
 
 async def prompt(peer: Peer, params: p.Prompt) -> JsonObject:
     """`session/prompt`: queue a prompt; the answer means that it is on disk, not that it has run."""
-    live = await peer.host.obtain(params.session_id, peer.settings(), peer)
-    message_id = live.runner.prompt(_blocks(params.content_blocks), params.idempotency_key)
+    async with peer.host.in_order(params.session_id):
+        live = await peer.host.obtain(params.session_id, peer.settings(), peer)
+        message_id = live.runner.prompt(_blocks(params.content_blocks), params.idempotency_key)
     live.session.log.flush()
     if live.session.log.failure is not None:
         raise live.session.log.failure
@@ -84,7 +83,8 @@ async def close(peer: Peer, params: p.OfSession) -> JsonObject:
 
 async def resume(peer: Peer, params: p.OfSession) -> JsonObject:
     """`session/resume`: a stored session goes on."""
-    await peer.host.resume(params.session_id, peer.settings(), peer)
+    async with peer.host.in_order(params.session_id):
+        await peer.host.resume(params.session_id, peer.settings(), peer)
     return {}
 
 
@@ -124,7 +124,8 @@ async def get(peer: Peer, params: p.OfSession) -> JsonObject:
 
 async def get_directory(peer: Peer, params: p.OfSession) -> JsonObject:
     """`session/working-directory/get`: where the session's tools work; makes the session if it is new."""
-    live = await peer.host.obtain(params.session_id, peer.settings(), peer)
+    async with peer.host.in_order(params.session_id):
+        live = await peer.host.obtain(params.session_id, peer.settings(), peer)
     return {"cwd": live.session.realm.cwd}
 
 
@@ -132,11 +133,12 @@ async def set_directory(peer: Peer, params: p.SetDirectory) -> JsonObject:
     """`session/working-directory/set`: move the session and its live shell, and tell the model."""
     if not params.path.strip():
         raise InvalidParamsError("session/working-directory/set: path must not be empty")
-    live = await peer.host.obtain(params.session_id, peer.settings(), peer)
-    cwd = os.path.normpath(os.path.join(live.session.realm.cwd, params.path))
-    if not os.path.isdir(cwd):
-        raise InvalidParamsError(f'session/working-directory/set: directory does not exist: "{cwd}"')
-    await move(live, cwd)
+    async with peer.host.in_order(params.session_id):
+        live = await peer.host.obtain(params.session_id, peer.settings(), peer)
+        cwd = os.path.normpath(os.path.join(live.session.realm.cwd, params.path))
+        if not os.path.isdir(cwd):
+            raise InvalidParamsError(f'session/working-directory/set: directory does not exist: "{cwd}"')
+        await move(live, cwd)
     return {"cwd": cwd}
 
 

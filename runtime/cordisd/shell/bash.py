@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from shlex import quote
 from typing import Literal
@@ -16,15 +16,16 @@ from cordisd.shell.exchange import Ending, Exchange
 from cordisd.shell.guardian import Guardian, Moment, ShellSpec
 from cordisd.shell.live import LiveShell
 from cordisd.shell.report import (
-    RESET_NOTICE,
     WAS_RESET_NOTICE,
     CommandResult,
+    Outcome,
     Trailer,
     Truncation,
-    background_prefix,
+    background_section,
     death_line,
-    exit_trailer,
     lines,
+    notice_after,
+    notice_before,
     shown_output,
     signal_name,
 )
@@ -35,6 +36,7 @@ _INTERRUPT_GRACE_S = 1.5
 _CANCEL_GRACE_S = 0.3
 _AFTER_KILL_S = 0.4
 _N_KILLS = 2
+_USABLE = (Ending.FINISHED, Ending.PROMPTED)
 _UNFINISHED = (Ending.EXPIRED, Ending.WAITING)
 _N_STARTS = 3
 _EXIT_COMMAND = re.compile(rb"(?:^|[;&|({\n]|\b(?:then|do|else)\s)\s*exit\b")
@@ -58,18 +60,22 @@ class BashSettings:
 
 
 class Bash:
-    """One bash, started at the first command and again after a death; runs one command at a time."""
+    """One bash, started at the first command and again after a death; runs one command at a time.
+
+    `realm` is the name under which the guardian knows its processes; `environment` is asked at each start.
+    """
 
     def __init__(
         self,
         guardian: Guardian,
         realm: str,
         cwd: str,
-        environment: Mapping[str, str],
+        environment: Callable[[], dict[str, str]],
         settings: BashSettings | None = None,
     ) -> None:
         self._guardian = guardian
-        self._spec = ShellSpec(realm, SHELL_ARGV, dict(environment))
+        self._realm = realm
+        self._environment = environment
         self._cwd = cwd
         self._settings = settings or BashSettings()
         self._lock = asyncio.Lock()
@@ -125,9 +131,7 @@ class Bash:
     async def close(self) -> None:
         """End the shell and everything that it started."""
         self._closed = True
-        if self._recovery is not None:
-            await asyncio.wait({self._recovery})
-            self._recovery = None
+        await self._recovered()
         if self._live is not None:
             await self._reset(self._live)
 
@@ -163,10 +167,11 @@ class Bash:
         if self._live is None:
             self._status = 0
             settings = self._settings
+            spec = ShellSpec(self._realm, SHELL_ARGV, self._environment())
             try:
                 async with asyncio.timeout(settings.timeout_s):
                     live = await LiveShell.start(
-                        self._guardian, self._spec, self._cwd, settings.stdin, settings.input_wait_s
+                        self._guardian, spec, self._cwd, settings.stdin, settings.input_wait_s
                     )
             except TimeoutError as failure:
                 raise ShellError(f"bash did not start in {settings.timeout_s:g} s") from failure
@@ -186,7 +191,7 @@ class Bash:
             how = "[The persistent shell could not run commands any more.]"
         else:
             how = death_line(*_ending_of(live.exit_status)).replace("[shell", "[before this call: shell")
-        self._notes.append(lines(background_prefix(live.background).rstrip("\n"), how, WAS_RESET_NOTICE))
+        self._notes.append(lines(background_section(live.background), how, WAS_RESET_NOTICE))
         await self._reset(live)
 
     async def _reset(self, live: LiveShell) -> None:
@@ -206,7 +211,7 @@ class Bash:
             await live.kill_since(moment)
             live.interrupt()  # or bash goes on with the next command of the list
             ending = await live.limit(exchange, _AFTER_KILL_S)
-        if ending in (Ending.FINISHED, Ending.PROMPTED):
+        if ending in _USABLE:
             await live.kill_since(moment)
             if ending is Ending.FINISHED and not await live.settle():
                 return Ending.BROKEN
@@ -217,7 +222,7 @@ class Bash:
 
         async def recover() -> None:
             ending = await self._stop(live, exchange, moment, _CANCEL_GRACE_S)
-            if ending in (Ending.FINISHED, Ending.PROMPTED):
+            if ending in _USABLE:
                 self._status = exchange.status
                 if exchange.redirected:
                     await live.reconnect()
@@ -226,12 +231,15 @@ class Bash:
                 await self._reset(live)
 
         self._recovery = asyncio.create_task(recover())
-        await asyncio.shield(self._recovery)
+        await asyncio.wait({self._recovery})
 
     async def _recovered(self) -> None:
         if self._recovery is not None:
-            await asyncio.shield(self._recovery)
+            recovery = self._recovery
+            await asyncio.wait({recovery})
             self._recovery = None
+            if recovery.exception() is not None and self._live is not None:
+                await self._bury(self._live)
 
     async def _report(
         self,
@@ -249,54 +257,35 @@ class Bash:
         settings = self._settings
         output, truncated = shown_output(exchange.capture, settings.max_output_chars, settings.truncation)
         notes, self._notes = self._notes, []
-        before = [*notes, background_prefix(exchange.earlier).rstrip("\n") if exchange.earlier else ""]
-        after: list[str] = []
         exit_code: int | None = None
         signal_word: str | None = None
-        lost = ending not in (Ending.FINISHED, Ending.PROMPTED)
-
-        if stopped is not None:
-            output = output.rstrip("\n")  # bash ends the line of an interrupt
-            before.append(_stop_note(stopped, settings))
-            lost = lost or (stopped is Ending.EXPIRED and settings.on_timeout == "reset")
+        reconnected: list[str] = []
+        lost = ending not in _USABLE or (stopped is Ending.EXPIRED and settings.on_timeout == "reset")
         if ending is Ending.DIED and live.exit_status is not None:
             exit_code, signal_word = _ending_of(live.exit_status)
-            if stopped is None:
-                after.append(death_line(exit_code, signal_word))
             if exit_code is not None and _EXIT_COMMAND.search(command):
-                output = _without_farewell(output)
-        elif ending is Ending.BROKEN and stopped is None:
-            after.append("[The shell did not answer any more; the command may not have run to its end.]")
-        elif not lost:
+                # An interactive bash that obeys `exit` prints that word.
+                output = output.removesuffix("exit").removesuffix("\n") if output.endswith("exit") else output
+        elif ending in _USABLE:
+            self._status = exchange.status
             if ending is Ending.FINISHED or exchange.aborted:
                 exit_code = exchange.status
-            self._status = exchange.status
-            if stopped is not None:
-                after.append(
-                    "[Everything that it had started was ended. The shell is still running, its state kept.]"
-                )
-            elif exit_code is None:
-                after.append("[The shell did not say how the command ended; its exit code is unknown.]")
-            elif ending is Ending.PROMPTED:
-                output = output.removesuffix("\n")
-                after.append("[The shell abandoned the command; the rest of it was not run.]")
-            if exchange.redirected and (names := await live.reconnect()):
-                after.append(
-                    f"[The command had redirected the shell's own {' and '.join(names)}; "
-                    "for the next call it is the terminal again.]"
-                )
-            if exit_code is not None and stopped is None:
-                after.append(exit_trailer(exit_code, settings.trailer))
+            if ending is Ending.PROMPTED:
+                output = output.removesuffix("\n")  # bash ends the line of an interrupt
+            if exchange.redirected and not lost:
+                reconnected = await live.reconnect()
         if lost:
             await self._reset(live)
-            after.append(RESET_NOTICE)
+        outcome = Outcome(ending, stopped, exit_code, signal_word, lost, reconnected)
+        text = lines(
+            *notes,
+            background_section(exchange.earlier),
+            notice_before(outcome, settings.timeout_s),
+            output,
+            notice_after(outcome, settings.trailer),
+        )
         return CommandResult(
-            lines(*before, output, *after),
-            exit_code,
-            signal_word,
-            timed_out=stopped is Ending.EXPIRED,
-            truncated=truncated,
-            shell_reset=lost,
+            text, exit_code, signal_word, stopped is Ending.EXPIRED, truncated, shell_reset=lost
         )
 
 
@@ -310,27 +299,10 @@ def _encoded(command: str) -> bytes:
         return command.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
 
 
-def _stop_note(stopped: Ending, settings: BashSettings) -> str:
-    if stopped is Ending.WAITING:
-        return (
-            "[The command was stopped because it waited for input from the terminal, where nobody can type; "
-            "its output until then follows.]"
-        )
-    return (
-        f"[The command did not finish in {settings.timeout_s:g} s and was stopped; "
-        "its output until then follows.]"
-    )
-
-
 def _ending_of(wait_status: int) -> tuple[int | None, str | None]:
     """Exit code and signal name of a wait status; one of them is None."""
     code = os.waitstatus_to_exitcode(wait_status)
     return (code, None) if code >= 0 else (None, signal_name(-code) or f"signal {-code}")
-
-
-def _without_farewell(output: str) -> str:
-    """The output without the `exit` that an interactive bash prints when it obeys that command."""
-    return output.removesuffix("exit").removesuffix("\n") if output.endswith("exit") else output
 
 
 def _is_same_place(reached: str, wanted: str) -> bool:

@@ -105,7 +105,8 @@ def reconnect_line(token: Token, names: Collection[str], terminal: str) -> bytes
 
 def command_file(token: Token, command: bytes, last_status: int) -> bytes:
     """What the memfd holds for a call: a line of ours, the command, and the NUL that ends it."""
-    first = f"\\builtin printf '\\036%s%s<' {token.halves} >/dev/tty 2>/dev/null"
+    # Without the mark the command must not run, or it might be run again as one that had not.
+    first = f"\\builtin printf '\\036%s%s<' {token.halves} >/dev/tty 2>/dev/null || \\builtin kill -INT $$"
     if last_status:
         # `$?` continues from the last call. On the left of `&&`, errexit and ERR traps ignore it.
         first += (

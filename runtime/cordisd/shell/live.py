@@ -221,6 +221,8 @@ class LiveShell:
         elif exchange.n_marks:
             self._read_records()
             self._check(exchange)
+        elif exchange.n_records:  # the end mark is still on its way
+            exchange.after("flush", _FLUSH_LIMIT_S, self._conclude, exchange)
 
     def _on_control(self) -> None:
         self._read_records()

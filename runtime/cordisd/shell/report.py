@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cordisd.shell.driver import LEFTOVER
+from cordisd.shell.exchange import Ending
 from cordisd.shell.output import Capture
 from cordisd.shell.render import render, render_tail
 
@@ -30,13 +31,69 @@ class CommandResult:
 
     text: str
     exit_code: int | None
-    """Of the command, or of the shell when that exited; None when there is none."""
+    """Of the command, or of the shell when that exited; None when there is none, or it is not known."""
     signal: str | None = None
     """Name of the signal that killed the shell."""
     timed_out: bool = False
     truncated: bool = False
     shell_reset: bool = False
     """The next call starts in a new shell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ended and what was done about it."""
+
+    ending: Ending
+    stopped: Ending | None
+    """Why we ended the command ourselves: it `EXPIRED`, or was found `WAITING`."""
+    exit_code: int | None
+    signal: str | None
+    shell_reset: bool
+    reconnected: list[str]
+    """Those of the shell's stdout and stderr that had to be led back to the terminal."""
+
+
+def notice_before(outcome: Outcome, timeout_s: float) -> str:
+    """What must be known before the output is read, if anything."""
+    if outcome.stopped is Ending.EXPIRED:
+        return (
+            f"[The command did not finish in {timeout_s:g} s and was stopped; its output until then follows.]"
+        )
+    if outcome.stopped is Ending.WAITING:
+        return (
+            "[The command was stopped because it waited for input from the terminal, where nobody can type; "
+            "its output until then follows.]"
+        )
+    return ""
+
+
+def notice_after(outcome: Outcome, trailer: Trailer) -> str:
+    """The lines that follow the output: how it ended, what has changed, the exit code."""
+    notes: list[str] = []
+    if outcome.stopped is None:
+        if outcome.ending is Ending.DIED:
+            notes.append(death_line(outcome.exit_code, outcome.signal))
+        elif outcome.ending is Ending.BROKEN:
+            notes.append("[The shell did not answer any more; the command may not have run to its end.]")
+        elif outcome.exit_code is None:
+            notes.append("[The shell did not say how the command ended; its exit code is unknown.]")
+        elif outcome.ending is Ending.PROMPTED:
+            notes.append("[The shell abandoned the command; the rest of it was not run.]")
+    elif not outcome.shell_reset:
+        notes.append(
+            "[Everything that it had started was ended. The shell is still running, its state kept.]"
+        )
+    if outcome.reconnected:
+        notes.append(
+            f"[The command had redirected the shell's own {' and '.join(outcome.reconnected)}; "
+            "for the next call it is the terminal again.]"
+        )
+    if outcome.shell_reset:
+        notes.append(RESET_NOTICE)
+    elif outcome.stopped is None and outcome.exit_code is not None:
+        notes.append(exit_trailer(outcome.exit_code, trailer))
+    return lines(*notes)
 
 
 def shown_output(capture: Capture, max_chars: int, truncation: Truncation) -> tuple[str, bool]:
@@ -60,9 +117,9 @@ def shown_output(capture: Capture, max_chars: int, truncation: Truncation) -> tu
     return head + _gap(n_bytes, "bytes", max(n_lines, 0)) + tail, True
 
 
-def background_prefix(background: Capture) -> str:
+def background_section(background: Capture | None) -> str:
     """The labelled output that jobs have printed since the last call, or nothing."""
-    if not background.n_bytes:
+    if background is None or not background.n_bytes:
         return ""
     head, tail = LEFTOVER.sub(b"", background.head()), LEFTOVER.sub(b"", background.tail())
     if background.complete:
@@ -72,7 +129,7 @@ def background_prefix(background: Capture) -> str:
     text = text.strip("\n")
     if not text:
         return ""
-    return f"[output of background jobs since the last call]\n{text}\n[end of background output]\n"
+    return f"[output of background jobs since the last call]\n{text}\n[end of background output]"
 
 
 def exit_trailer(status: int, trailer: Trailer) -> str:
