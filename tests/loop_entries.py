@@ -1,0 +1,74 @@
+"""Entries from outside the package, for tests of the loop: named in compositions as `loop_entries:Class`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from cordisd.kernel.entry import Entry
+from cordisd.kernel.scope import Scope
+from cordisd.services.prompt import PromptRegistry, Section
+from cordisd.services.tools import ToolCall, ToolRegistry, ToolResult, ToolSchema
+
+
+class Sleeper:
+    """A tool that sleeps for `seconds` and says which of its kind were running meanwhile."""
+
+    running: set[str] = set()
+
+    def __init__(self, name: str, *, parallel_safe: bool) -> None:
+        parameters = {"type": "object", "properties": {"seconds": {"type": "number"}}}
+        self.schema = ToolSchema(name, "sleeps", parameters)
+        self.parallel_safe = parallel_safe
+
+    async def run(self, arguments: dict[str, Any], call: ToolCall) -> ToolResult:
+        self.running.add(call.call_id)
+        await asyncio.sleep(arguments.get("seconds", 0))
+        seen = sorted(self.running)
+        self.running.discard(call.call_id)
+        if arguments.get("seconds") == 0.123:
+            raise RuntimeError("this tool is broken")
+        return ToolResult(f"ran beside {seen}")
+
+
+class SleepersEntry(Entry):
+    """Adds `together` (parallel-safe) and `alone`."""
+
+    lifetime = "session"
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        tools = scope.get(ToolRegistry)
+        undo = [
+            tools.add(Sleeper("together", parallel_safe=True)),
+            tools.add(Sleeper("alone", parallel_safe=False)),
+        ]
+        yield
+        for remove in undo:
+            remove()
+
+
+class SlowEntry(Entry):
+    """Takes half a second to mount, and adds an identity section for all sessions."""
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        await asyncio.sleep(0.5)
+        undo = scope.get(PromptRegistry).add_section(Section("slow:identity", -1, "I took my time."))
+        yield
+        undo()
+
+
+class ContextEntry(Entry):
+    """Adds a runtime context that changes with every assembly that asks for it."""
+
+    lifetime = "session"
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        texts = iter(["first", "first", "second"])
+        undo = scope.get(PromptRegistry).add_context(Section("weather", 0, lambda _: next(texts)))
+        yield
+        undo()
