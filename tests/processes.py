@@ -21,6 +21,17 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def descendants(pid: int) -> set[int]:
+    """Live processes below `pid`, zombies included."""
+    found: set[int] = set()
+    todo = [pid]
+    while todo:
+        below = children(todo.pop())
+        found.update(below)
+        todo += below
+    return found
+
+
 def with_environment(marker: str) -> set[int]:
     """Live processes, but this one, whose environment contains `marker`."""
     found = set()

@@ -174,6 +174,8 @@ class Connection:
             self._adopt(Notification(method, message["params"]))
         else:
             params = message.get("params")
+            if method == wire.SESSION_EVENT:
+                _ = message["params"]["event"]["type"]  # without it the frame is broken, whoever listens
             listener = self._listeners.get(params["sessionId"]) if params and "sessionId" in params else None
             if params and listener is not None:
                 listener.hear(Notification(method, params))

@@ -78,13 +78,12 @@ def test_a_command_runs_in_the_workspace_and_its_facts_are_logged(mounted, tmp_p
         assert result.text.startswith(f"{tmp_path}\n[shell exited: code 3]\n")
         assert not result.is_error and result.meta == {"exitCode": 3, "shellReset": True}
         assert (await tool.run({"command": "kill -9 $$"}, CALL)).meta == {
-            "exitCode": None,
             "signal": "SIGKILL",
             "shellReset": True,
         }
-        assert (await tool.run({"command": "true"}, CALL)).meta == {"exitCode": 0}
+        assert (await tool.run({"command": "true"}, CALL)).meta is None
         assert (await tool.run({"command": "sleep 10"}, CALL)).meta == {"exitCode": 130, "timedOut": True}
-        assert (await tool.run({"command": "seq 9999"}, CALL)).meta == {"exitCode": 0, "truncated": True}
+        assert (await tool.run({"command": "seq 9999"}, CALL)).meta == {"truncated": True}
 
     mounted(body, timeoutMs=300)
 

@@ -18,7 +18,7 @@ from cordisd.shell.bash import Bash, BashSettings
 from cordisd.shell.driver import SHELL_ARGV
 from cordisd.shell.environment import tool_environment
 from cordisd.shell.guardian import Guardian, ShellSpec
-from cordisd.shell.reaper import descendants, start_of
+from cordisd.shell.reaper import descendants, process_of
 
 LEFTOVERS = """
 sleep {n} & nohup sleep {n} >/dev/null 2>&1 & disown
@@ -37,7 +37,7 @@ def _sleeping(n: int) -> int:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        count += words[:2] == [b"sleep", b"%d" % n] and start_of(int(folder.name)) is not None
+        count += words[:2] == [b"sleep", b"%d" % n] and process_of(int(folder.name)) is not None
     return count
 
 
@@ -112,9 +112,9 @@ def test_a_killed_daemon_leaves_nothing(number: int):
     daemon.stdout.close()
     assert _gone(n, 2.0)
     end = time.monotonic() + 2.0
-    while start_of(int(guardian_pid)) is not None and time.monotonic() < end:
+    while process_of(int(guardian_pid)) is not None and time.monotonic() < end:
         time.sleep(0.02)
-    assert start_of(int(guardian_pid)) is None
+    assert process_of(int(guardian_pid)) is None
 
 
 def test_signals_of_the_terminal_do_not_reach_the_guardian(guardian: Guardian, tmp_path: Path):
@@ -151,7 +151,7 @@ def test_a_shell_that_cannot_be_started_is_an_error(guardian: Guardian):
         with pytest.raises(ShellError, match="nonexistent"):
             await guardian.spawn(ShellSpec("r", ["/nonexistent/bash"], {}))
         spawned = await guardian.spawn(ShellSpec("r", SHELL_ARGV, {"BIG": "x" * 100_000}))
-        assert start_of(spawned.pid) is not None
+        assert process_of(spawned.pid) is not None
         await guardian.end_shell(spawned.pid)
         assert spawned.exited.done()
         for fd in (spawned.master_fd, spawned.control_fd, spawned.command_fd):

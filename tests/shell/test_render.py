@@ -92,9 +92,10 @@ def test_what_is_shown_has_the_asked_length(raw: bytes, max_chars: int):
     st.binary(max_size=60),
     st.binary(max_size=60),
     st.lists(st.integers(0, 300), max_size=12),
+    st.booleans(),
 )
 def test_bytes_are_sorted_by_the_marks_wherever_reads_are_cut(
-    before: bytes, output: bytes, after: bytes, cuts: list[int]
+    before: bytes, output: bytes, after: bytes, cuts: list[int], traced: bool
 ):
     async def main() -> None:
         token = Token()
@@ -109,16 +110,17 @@ def test_bytes_are_sorted_by_the_marks_wherever_reads_are_cut(
             + token.marks[3]
         )
         stream += after
-        exchange = Exchange(token, asyncio.get_running_loop())
+        exchange = Exchange(token, asyncio.get_running_loop(), traced=traced)
         background = background_capture()
         edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
         for start, end in pairwise(edges):
             background = exchange.take(stream[start:end], background)
         exchange.finish(Ending.FINISHED, background)
         earlier = exchange.earlier
-        assert (earlier.head() + earlier.tail() if earlier else b"") == before
+        trace = (b"", b"") if traced else (b"+ trace\n", b"D\n")
+        assert (earlier.head() + earlier.tail() if earlier else b"") == before + trace[0]
         assert exchange.capture.head() + exchange.capture.tail() == output
-        assert background.head() + background.tail() == after
+        assert background.head() + background.tail() == trace[1] + after
         assert exchange.begun and exchange.n_marks == 1
 
     asyncio.run(main())

@@ -141,16 +141,13 @@ def _schema(description: str) -> ToolSchema:
     )
 
 
-def _facts(result: CommandResult) -> JsonObject:
-    """The facts of a result for the log, those that are as usual left out."""
-    facts: JsonObject = {"exitCode": result.exit_code}
-    if result.signal is not None:
-        facts["signal"] = result.signal
-    for name, holds in (
-        ("timedOut", result.timed_out),
-        ("truncated", result.truncated),
-        ("shellReset", result.shell_reset),
-    ):
-        if holds:
-            facts[name] = True
-    return facts
+def _facts(result: CommandResult) -> JsonObject | None:
+    """What the log notes beside the text; None for an ordinary success."""
+    facts = {
+        "exitCode": result.exit_code,
+        "signal": result.signal,
+        "timedOut": result.timed_out,
+        "truncated": result.truncated,
+        "shellReset": result.shell_reset,
+    }
+    return {name: fact for name, fact in facts.items() if fact} or None

@@ -11,8 +11,9 @@ writes a prompt record whenever bash is about to read a line.
 
 Marks on the terminal are `\x1eTOKEN(` when the line begins, `\x1eTOKEN<` before the first byte of the
 command's output, `\x1eTOKEN>` after the last, `\x1eTOKEN)` when the line ends. Between the outer and the
-inner ones lies only what `set -x` or a DEBUG trap has to say about the line. The token is random for each
-call and typed in two halves, so that neither `set -v` nor an echo of the line can show it whole.
+inner ones lies what background jobs print just then, and what `set -x`, `set -v` or a DEBUG trap says of the
+line; after the command, bash lengthens the memfd if one of these is on. The token is random for each call and
+typed in two halves, so that neither `set -v` nor an echo of the line can show it whole.
 
 Everything of ours runs with its output at /dev/null, which hides it from `set -x` and DEBUG traps. Every
 word is written `\builtin word`, out of reach of aliases and functions (but one called `builtin`: `CURE`).
@@ -43,6 +44,11 @@ _REASSERT = (
     "\\builtin eval :; "
     f"\\builtin unset PROMPT_COMMAND; \\builtin declare PS1= PS2= PROMPT_COMMAND={shlex.quote(_PROMPT)}"
 )
+
+_TELL_TRACING = (
+    "{ \\builtin trap -p DEBUG; case $- in *[xv]*) \\builtin printf x; esac; } >>/dev/fd/250; \\builtin :"
+)
+"""Makes the memfd longer than the command if lines are traced. In a file nobody can forge a record."""
 
 START_LINE = b"\\builtin . /dev/fd/250\n"
 """Has bash read the file of `setup` from the command memfd."""
@@ -133,7 +139,7 @@ def setup_file(token: Token, cwd: str) -> bytes:
 def _after_command(token: Token) -> str:
     """Reports the status of `eval` and whether stdout and stderr still are terminals."""
     return (
-        f"{{ \\builtin printf 'S %s%s %s ' {token.halves} \"$?\" >&251; {_REASSERT}; "
+        f"{{ \\builtin printf 'S %s%s %s ' {token.halves} \"$?\" >&251; {_REASSERT}; {_TELL_TRACING}; "
         f"\\builtin printf '\\036%s%s>' {token.halves} >/dev/tty; }} >/dev/null 2>&1; "
         "\\builtin test -t 1 && \\builtin test -t 2 && \\builtin :; "
         f"{{ \\builtin printf '%s\\n' \"$?\" >&251; "

@@ -48,6 +48,8 @@ class Exchange:
     """
 
     __slots__ = (
+        "_after",
+        "_before",
         "_late",
         "aborted",
         "capture",
@@ -67,9 +69,17 @@ class Exchange:
         "synced",
         "timers",
         "token",
+        "traced",
     )
 
-    def __init__(self, token: Token, loop: asyncio.AbstractEventLoop, *, sync: bool = False) -> None:
+    def __init__(
+        self,
+        token: Token,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        sync: bool = False,
+        traced: bool = False,
+    ) -> None:
         self.token = token
         self.loop = loop
         self.done: asyncio.Future[Ending] = loop.create_future()
@@ -82,6 +92,9 @@ class Exchange:
         """bash came back to its prompt on its own without having finished."""
         self.redirected = False
         """The command has led the shell's own stdout or stderr away from the terminal."""
+        self.traced = traced
+        """`set -x` or a DEBUG trap may speak of our own line: when it began, and from record S on, when it
+        ended."""
         self.cured = False
         """bash had to be repaired before it answered."""
         self.sync_typed = sync
@@ -93,6 +106,10 @@ class Exchange:
         """All is there, but output may still come through another process."""
         self.held = b""
         """Bytes at the end of what was read that may begin a mark."""
+        self._before = background_capture()
+        """What came between the marks before the command, of jobs or of tracing."""
+        self._after = background_capture()
+        """The same after it."""
         self._late: list[bytes] = []
         """What came after the end mark, in the same few microseconds."""
         self.n_records = 0
@@ -130,6 +147,9 @@ class Exchange:
                         self.earlier, background = background, background_capture()
                 case Phase.PREAMBLE:
                     self.phase = Phase.RUNNING
+                    if self._before.n_bytes and not self.traced:
+                        self.earlier = self.earlier or background_capture()
+                        _move(self._before, self.earlier)
                 case Phase.RUNNING:
                     self.phase = Phase.POSTAMBLE
                 case Phase.POSTAMBLE:
@@ -143,8 +163,7 @@ class Exchange:
         for timer in self.timers.values():
             timer.cancel()
         self._keep(self.held, background)
-        for data in self._late:
-            background.append(data)
+        self._end_of_line(background)
         if self.done.done():  # it expired or its waiter was cancelled, and nobody has asked again yet
             self.done = self.loop.create_future()
         self.done.set_result(ending)
@@ -164,8 +183,14 @@ class Exchange:
     def drain(self) -> None:
         """From now on whatever comes belongs to the command, and so does what came after its end mark."""
         self.draining = True
+        self._end_of_line(self.capture)
+
+    def _end_of_line(self, capture: Capture) -> None:
+        """Give `capture` what came around and after the end mark, but for what is said of our own line."""
+        if not self.traced:
+            _move(self._after, capture)
         for data in self._late:
-            self.capture.append(data)
+            capture.append(data)
         self._late.clear()
 
     def _keep(self, data: bytes, background: Capture) -> None:
@@ -174,7 +199,18 @@ class Exchange:
         match self.phase:
             case Phase.TYPED:
                 background.append(data)
+            case Phase.PREAMBLE:
+                self._before.append(data)
+            case Phase.POSTAMBLE:
+                self._after.append(data)
             case Phase.RUNNING if self.n_marks and not self.draining:
                 self._late.append(data)
             case Phase.RUNNING:
                 self.capture.append(data)
+
+
+def _move(source: Capture, target: Capture) -> None:
+    """Append what `source` has kept to `target`, and empty it."""
+    target.append(source.head())
+    target.append(source.tail())
+    source.clear()

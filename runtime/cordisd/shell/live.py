@@ -41,6 +41,9 @@ class LiveShell:
         self._control_fd = spawned.control_fd
         self._command_fd = spawned.command_fd
         self._guardian = guardian
+        self._command_bytes = 0
+        self._traced = False
+        """Whether bash traced its lines after the last command."""
         self._stdin: Stdin = "null"
         self._watch: Watch | None = None
         """None until the shell has started."""
@@ -107,6 +110,7 @@ class LiveShell:
         while offset < len(text):
             offset += os.pwrite(self._command_fd, text[offset:], offset)
         os.lseek(self._command_fd, 0, os.SEEK_SET)  # bash reads through the same open file
+        self._command_bytes = len(text)
         exchange = self._begin(token)
         with contextlib.suppress(OSError, termios.error):  # a hung-up terminal: the watch will tell
             termios.tcsetattr(self._master_fd, termios.TCSANOW, self._modes)
@@ -133,9 +137,8 @@ class LiveShell:
 
     async def settle(self) -> bool:
         """Prove that the shell is at its prompt, after an interrupt that may have hit a typed line."""
-        exchange = self._begin(Token(), sync=True)
-        self._type(driver.sync_line(exchange.token))
-        return await exchange.done is Ending.PROMPTED
+        token = Token()
+        return await self._synchronise(token, driver.sync_line(token)) is not None
 
     async def reconnect(self) -> list[str]:
         """Lead stdout and stderr to the terminal again, unless a pipe does that; those that did not.
@@ -147,11 +150,21 @@ class LiveShell:
             target = target_of(self.pid, fd)
             if target == self._control or not target.startswith("pipe:"):
                 names.append(name)
-        exchange = self._begin(Token(), sync=True)
-        self._type(driver.reconnect_line(exchange.token, names, self._terminal))
-        if await exchange.done is not Ending.PROMPTED:
-            return []
-        return [name for bit, name in ((1, "stdout"), (2, "stderr")) if exchange.status & bit]
+        token = Token()
+        status = await self._synchronise(token, driver.reconnect_line(token, names, self._terminal))
+        return [name for bit, name in ((1, "stdout"), (2, "stderr")) if (status or 0) & bit]
+
+    async def _synchronise(self, token: Token, line: bytes) -> int | None:
+        """The status of record R of a line without a command; None when it never came.
+
+        What jobs print meanwhile is background output like any other.
+        """
+        exchange = self._begin(token, sync=True)
+        self._type(line)
+        ending = await exchange.done
+        self.background.append(exchange.capture.head())
+        self.background.append(exchange.capture.tail())
+        return exchange.status if ending is Ending.PROMPTED else None
 
     async def end(self) -> None:
         """End the shell and everything that it started, and release it."""
@@ -173,7 +186,7 @@ class LiveShell:
             self._finish(self._exchange, Ending.DIED)
 
     def _begin(self, token: Token, *, sync: bool = False) -> Exchange:
-        exchange = self._exchange = Exchange(token, self._loop, sync=sync)
+        exchange = self._exchange = Exchange(token, self._loop, sync=sync, traced=self._traced)
         if self.exit_status is not None:
             self._loop.call_soon(self._finish, exchange, Ending.DIED)
         elif self._watch is not None:
@@ -264,6 +277,8 @@ class LiveShell:
             return
         exchange.n_records += 1
         if kind == b"S":
+            self._traced = os.fstat(self._command_fd).st_size > self._command_bytes
+            exchange.traced = self._traced
             exchange.finished = True
             exchange.status = status
             exchange.redirected = redirected

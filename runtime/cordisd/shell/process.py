@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 from ptyprocess import PtyProcess
 
 from cordisd.shell.driver import COMMAND_FD, CONTROL_FD
-from cordisd.shell.reaper import Process, Sweep, children, descendants, send, start_of
+from cordisd.shell.reaper import Process, Sweep, children, descendants, process_of, send
 
 _TICK_MS = 5
 _TERM_GRACE_S = 0.3
@@ -117,7 +117,7 @@ class _Keeper:
         """Kill what is below this process, and return when it is gone (or cannot be killed)."""
         own = os.getpid()
         now_s = time.monotonic()
-        sweep = Sweep(lambda: descendants(own), now_s, 0, _FINAL_LIMIT_S)
+        sweep = Sweep(lambda: descendants(own), lambda _: set(), now_s, 0, _FINAL_LIMIT_S)
         while not sweep.step(time.monotonic()):
             with suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
@@ -148,6 +148,7 @@ class _Keeper:
                     lambda: _started_after(message["pid"], *since),
                     _TERM_GRACE_S,
                     lambda: self._send({"id": message["id"]}),
+                    spared=lambda killed: _groups_of_others(message["pid"], killed),
                 )
         return True
 
@@ -164,13 +165,17 @@ class _Keeper:
 
     def _end(self, shell: int) -> None:
         """Begin the end of a shell: stopped first so that it starts nothing more, its tree, then itself."""
-        start_ticks = start_of(shell)
-        if start_ticks is None:
+        itself = process_of(shell)
+        if itself is None:
             return  # a zombie: about to be reaped
         self._ending.add(shell)
-        itself = Process(shell, start_ticks)
         send(itself, signal.SIGSTOP)
-        self._sweep(lambda: descendants(shell), _TERM_GRACE_S, lambda: send(itself, signal.SIGKILL))
+        self._sweep(
+            lambda: descendants(shell),
+            _TERM_GRACE_S,
+            lambda: send(itself, signal.SIGKILL),
+            spared=lambda _: {itself.group},
+        )
 
     def _reap(self) -> None:
         while True:
@@ -206,9 +211,8 @@ class _Keeper:
         found: list[Process] = []
         for pid in children(os.getpid()):
             if pid not in self._shells:
-                start_ticks = start_of(pid)
-                if start_ticks is not None:
-                    found.append(Process(pid, start_ticks))
+                stray = process_of(pid)
+                found += [stray] if stray is not None else []
                 found += descendants(pid)
         return found
 
@@ -218,9 +222,10 @@ class _Keeper:
         grace_s: float,
         done: Callable[[], None],
         *,
+        spared: Callable[[list[Process]], set[int]] = lambda _: set(),
         limit_s: float = _SWEEP_LIMIT_S,
     ) -> None:
-        self._sweeps.append((Sweep(targets, time.monotonic(), grace_s, limit_s), done))
+        self._sweeps.append((Sweep(targets, spared, time.monotonic(), grace_s, limit_s), done))
 
     def _step(self) -> None:
         if not self._sweeps:
@@ -280,6 +285,13 @@ def _started_after(shell: int, ticks: int, last_pid: int) -> list[Process]:
         for process in descendants(shell)
         if process.start_ticks > ticks or (process.start_ticks == ticks and process.pid > last_pid)
     ]
+
+
+def _groups_of_others(shell: int, killed: list[Process]) -> set[int]:
+    """Process groups of `shell` and of what it has started before."""
+    others = set(descendants(shell)) - set(killed)
+    itself = process_of(shell)
+    return {process.group for process in others} | ({itself.group} if itself else set())
 
 
 def _make_plain(terminal: int) -> None:

@@ -22,6 +22,8 @@ class Process(NamedTuple):
     pid: int
     start_ticks: int
     """Clock ticks after boot."""
+    group: int
+    """Its process group."""
 
 
 def descendants(root: int) -> list[Process]:
@@ -34,9 +36,9 @@ def descendants(root: int) -> list[Process]:
             if pid not in seen:
                 seen.add(pid)
                 pending.append(pid)
-                start_ticks = start_of(pid)
-                if start_ticks is not None:
-                    found.append(Process(pid, start_ticks))
+                process = process_of(pid)
+                if process is not None:
+                    found.append(process)
     return found
 
 
@@ -54,10 +56,12 @@ def children(pid: int) -> Iterator[int]:
                 yield from map(int, file.read().split())
 
 
-def start_of(pid: int) -> int | None:
-    """When a process started, in clock ticks after boot; None when it is gone or a zombie."""
+def process_of(pid: int) -> Process | None:
+    """The living process of that pid; None when it is gone or a zombie."""
     fields = _stat(pid)
-    return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[19])
+    if fields is None or fields[0] in (b"Z", b"X"):
+        return None
+    return Process(pid, int(fields[19]), int(fields[2]))
 
 
 def send(process: Process, number: int) -> None:
@@ -68,7 +72,8 @@ def send(process: Process, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         handle = os.pidfd_open(process.pid)
         try:
-            if start_of(process.pid) == process.start_ticks:
+            now = process_of(process.pid)
+            if now is not None and now.start_ticks == process.start_ticks:
                 signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)
@@ -77,13 +82,20 @@ def send(process: Process, number: int) -> None:
 class Sweep:
     """The end of a changing set of processes: TERM, after a grace KILL, until a look finds none.
 
-    `step` is called every few milliseconds by the owner of the clock.
+    `step` is called every few milliseconds by the owner of the clock. Process groups are killed whole, which
+    none outruns by forking, but for those that `spared` names: they have members outside the set.
     """
 
     def __init__(
-        self, targets: Callable[[], list[Process]], now_s: float, grace_s: float, limit_s: float
+        self,
+        targets: Callable[[], list[Process]],
+        spared: Callable[[list[Process]], set[int]],
+        now_s: float,
+        grace_s: float,
+        limit_s: float,
     ) -> None:
         self._targets = targets
+        self._spared = spared
         self._kill_at_s = now_s + grace_s
         self._give_up_at_s = now_s + limit_s
         self._asked: set[Process] = set()
@@ -101,13 +113,16 @@ class Sweep:
                     send(process, signal.SIGTERM)
                     send(process, signal.SIGCONT)  # a stopped process handles TERM only once it runs
             return False
+        for group in {process.group for process in alive} - self._spared(alive):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
         for process in self._freeze(alive) if self._killed_before else alive:
             send(process, signal.SIGKILL)
         self._killed_before = True
         return now_s >= self._give_up_at_s
 
     def _freeze(self, alive: list[Process]) -> set[Process]:
-        """Stop all that is there until a look finds nothing new: the way to outrun a fork bomb.
+        """Stop all that is there until a look finds nothing new: for what forks into new groups.
 
         Not for the first round, because a shell that is to live would report the stop of its job.
         """

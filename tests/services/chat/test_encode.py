@@ -115,10 +115,9 @@ def test_sanitized_arguments_are_always_an_object_that_keeps_the_text(arguments:
 @pytest.mark.parametrize(
     "value", [message("user", {"type": "image", "data": "x"}), result({"type": "image"})]
 )
-def test_an_image_is_refused_by_code_and_name(value: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedContentError, match="image") as caught:
+def test_an_image_is_refused_by_name(value: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedContentError, match="image"):
         encode_message(value)
-    assert caught.value.code == "UNSUPPORTED_CONTENT"
 
 
 def test_lone_surrogates_are_replaced_and_everything_else_is_kept() -> None:
