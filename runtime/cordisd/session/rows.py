@@ -46,6 +46,9 @@ ROW_TYPES: Final = frozenset(_BY_ROW)
 def pack(events: Sequence[Event]) -> Iterator[bytes]:
     """The lines (without newlines) of one batch of events, in order; runs of three or more become rows."""
     start = 0
+    if len(events) < MIN_RUN:
+        yield from (event.json for event in events)
+        return
     while start < len(events):
         end = _run_end(events, start)
         if end - start >= MIN_RUN:
@@ -115,6 +118,9 @@ def _likeness(event: Event) -> tuple[Any, ...] | None:
     if event.type != "assistant/chunk":
         return None
     data = event.data
+    kind = _BY_DELTA.get(data["chunk"].get("type"))
+    if kind is None:
+        return None
     if (
         tuple(data) != _CHUNK_KEYS
         or event.ignorable
@@ -123,8 +129,7 @@ def _likeness(event: Event) -> tuple[Any, ...] | None:
     ):
         return None
     chunk = data["chunk"]
-    kind = _BY_DELTA.get(chunk.get("type"))
-    if kind is None or tuple(chunk) != kind.keys or type(chunk[kind.keys[-1]]) is not str:
+    if tuple(chunk) != kind.keys or type(chunk[kind.keys[-1]]) is not str:
         return None
     turn, step, index = data["turn"], data["step"], chunk["index"]
     if type(turn) is not int or type(step) is not int or type(index) is not int:

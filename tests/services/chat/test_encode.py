@@ -137,7 +137,8 @@ def test_a_body_has_its_keys_in_the_published_order_and_nothing_else() -> None:
     user = encode_wire({"role": "user", "content": "ping"})
     before = {"thinking": {"type": "enabled"}, "reasoning_effort": "high"}
     after = {"temperature": 0.5, "max_tokens": 7, "stop": ["x"]}
-    assert encode_body("m", "Be terse.", [user], before, ToolListCache().encode([BASH]), after) == (
+    body = encode_body("m", "Be terse.", [user], before, ToolListCache().encode([BASH]), after)
+    assert b"".join(body) == (
         b'{"model":"m","messages":[{"role":"system","content":"Be terse."},{"role":"user","content":"ping"}],'
         b'"stream":true,"stream_options":{"include_usage":true},"thinking":{"type":"enabled"},'
         b'"reasoning_effort":"high","tools":[{"type":"function","function":{"name":"bash","description":"run",'
@@ -146,16 +147,17 @@ def test_a_body_has_its_keys_in_the_published_order_and_nothing_else() -> None:
 
 
 def test_an_empty_system_no_tools_and_no_parameters_leave_no_trace() -> None:
-    assert encode_body("m", "", [b'{"role":"user","content":"a"}'], {}, ToolListCache().encode([]), {}) == (
+    body = encode_body("m", "", [b'{"role":"user","content":"a"}'], {}, ToolListCache().encode([]), {})
+    assert b"".join(body) == (
         b'{"model":"m","messages":[{"role":"user","content":"a"}],"stream":true,'
         b'"stream_options":{"include_usage":true}}'
     )
 
 
 def test_parameters_may_turn_the_stream_off_or_change_its_options() -> None:
-    plain = json.loads(encode_body("m", "", [], {}, None, {"stream": False, "x": 1}))
+    plain = json.loads(b"".join(encode_body("m", "", [], {}, None, {"stream": False, "x": 1})))
     assert plain == {"model": "m", "messages": [], "stream": False, "x": 1}
-    changed = json.loads(encode_body("m", "", [], {}, None, {"stream_options": {}}))
+    changed = json.loads(b"".join(encode_body("m", "", [], {}, None, {"stream_options": {}})))
     assert changed == {"model": "m", "messages": [], "stream": True, "stream_options": {}}
 
 

@@ -173,7 +173,7 @@ class ChatAdapter:
             headers[name.lower()] = value
         return headers
 
-    def _body(self, request: ModelRequest) -> bytes:
+    def _body(self, request: ModelRequest) -> tuple[bytes, bytes, bytes]:
         before_tools, after_tools = self._settings.parameters(request.config)
         tools = self._tools.encode(request.tools)
         return encode_body(

@@ -61,10 +61,10 @@ def encode_body(
     before_tools: JsonObject,
     tools: bytes | None,
     after_tools: JsonObject,
-) -> bytes:
-    """The request body. Keys stand in the published order; the system message only if it is not empty.
+) -> tuple[bytes, bytes, bytes]:
+    """The request body in three pieces, the history between its ends: a long one is not copied again.
 
-    `after_tools` may give `stream` and `stream_options` other values; they keep their place.
+    Keys stand in the published order; the system message only if it is not empty. `after_tools` may give `stream` and `stream_options` other values; they keep their place.
     """
     after_tools = dict(after_tools)
     stream = {"stream": after_tools.pop("stream", True)}
@@ -72,16 +72,11 @@ def encode_body(
         stream["stream_options"] = after_tools.pop("stream_options", {"include_usage": True})
     if system:
         messages = [encode_wire({"role": "system", "content": system}), *messages]
-    parts = [
-        b'{"model":%b,"messages":[' % encode_wire(model),
-        b",".join(messages),
-        b"]",
-        _members({**stream, **before_tools}),
-    ]
+    head = b'{"model":%b,"messages":[' % encode_wire(model)
+    tail = b"]" + _members({**stream, **before_tools})
     if tools is not None:
-        parts += [b',"tools":', tools]
-    parts += [_members(after_tools), b"}"]
-    return b"".join(parts)
+        tail += b',"tools":' + tools
+    return head, b",".join(messages), tail + _members(after_tools) + b"}"
 
 
 class ToolListCache:
