@@ -64,7 +64,8 @@ def encode_body(
 ) -> tuple[bytes, bytes, bytes]:
     """The request body in three pieces, the history between its ends: a long one is not copied again.
 
-    Keys stand in the published order; the system message only if it is not empty. `after_tools` may give `stream` and `stream_options` other values; they keep their place.
+    Keys stand in the published order; the system message only if it is not empty. `after_tools` may give
+    `stream` and `stream_options` other values; they keep their place.
     """
     after_tools = dict(after_tools)
     stream = {"stream": after_tools.pop("stream", True)}

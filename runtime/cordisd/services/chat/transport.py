@@ -25,7 +25,7 @@ _CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 class Body(Payload):
     """Request bytes in pieces: joined when short, and else written one by one, which saves a copy.
 
-    aiohttp's own payload of bytes takes one piece, copies it to put it behind the head, and warns of long ones.
+    aiohttp's own payload of bytes takes one piece, copies it behind the head, and warns of long ones.
     """
 
     _value: Sequence[bytes]
