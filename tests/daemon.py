@@ -20,7 +20,7 @@ CLEARED = ("DEEPSEEK_", "OPENAI_", "DSH_", "CORDISD_", "XDG_")
 def clean_environment(**extra: str) -> dict[str, str]:
     """This process's environment without anything that steers a daemon, plus `extra`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(CLEARED)}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **extra}
+    return {**kept, **extra}
 
 
 class Daemon:
