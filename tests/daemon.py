@@ -89,6 +89,14 @@ class Daemon:
         number = self.send(method, params)
         return self.wait(lambda: self._answers.get(number), timeout_s)
 
+    def answer(self, number: int) -> dict[str, Any] | None:
+        """The whole answer to request `number`, if it has been read."""
+        return self._answers.get(number)
+
+    def pause_reading(self) -> None:
+        """From now on read only what is waited for: the pipe fills up."""
+        self._lines.maxsize = 1
+
     def send(self, method: str, params: object = None) -> int:
         """Send a request without waiting; returns its id."""
         self._next_id += 1

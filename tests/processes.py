@@ -32,6 +32,29 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+def alive(pids: set[int]) -> set[int]:
+    """Those that still run; a zombie does not, and is init's to collect once its parent is gone."""
+    found = set()
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state not in "ZX":
+            found.add(pid)
+    return found
+
+
+def gone(pids: set[int], timeout_s: float) -> bool:
+    """Whether none of them runs any more before `timeout_s` seconds have passed."""
+    end = time.monotonic() + timeout_s
+    while alive(pids):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 def with_environment(marker: str) -> set[int]:
     """Live processes, but this one, whose environment contains `marker`."""
     found = set()

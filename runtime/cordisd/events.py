@@ -7,6 +7,7 @@ readers know; what we add carries `ignorable: true` or sits in an extra field th
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NotRequired, TypedDict
 
@@ -32,11 +33,20 @@ KNOWN_TYPES: Final = frozenset(
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
 _to_json: Callable[[object], bytes] | None = None
-_decode = json.JSONDecoder(parse_constant=lambda word: _refuse_constant(word)).decode
 
 
 def _refuse_constant(word: str) -> None:
     raise ValueError(f"{word} is not JSON")
+
+
+def _finite(word: str) -> float:
+    number = float(word)
+    if math.isinf(number):
+        raise ValueError(f"the number {word} is too large")
+    return number
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
 
 
 def encode_json(value: object) -> bytes:

@@ -58,9 +58,8 @@ NOTIFICATIONS: Final = (
     SESSION_EVENT,
     SESSION_STATUS,
     SESSION_COMPLETED,
-    SUBAGENT_STARTED,
-    SUBAGENT_FINISHED,
 )
+"""What this daemon sends; published daemons also announce subagents."""
 
 SessionStatus = Literal["running", "idle"]
 QueuePolicy = Literal["drop", "keep"]
@@ -243,7 +242,8 @@ class SessionCompletedParams(TypedDict):
 
     sessionId: str
     messageId: str
-    turn: int
+    turn: int | None
+    """None: the prompt had no turn, because the log could not be written any more."""
     reason: TurnEndReason
     stopReason: StopReason
 

@@ -112,17 +112,16 @@ class AsyncSession:
             RpcError: the prompt was refused.
             ConnectionClosedError, ProtocolError: the connection was lost.
         """
-        handle: AsyncPrompt | None = None
+        sending = asyncio.ensure_future(self.prompt(prompt, idempotency_key=idempotency_key))
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                handle = await self.prompt(prompt, idempotency_key=idempotency_key)
+                handle = await asyncio.shield(sending)  # once sent, it is accepted: then it can be cancelled
                 if on_event is not None:
                     async for event in handle:
                         on_event(event)
                 return await handle.result()
         except BaseException as error:
-            if handle is not None:
-                self._abandon(handle)
+            sending.add_done_callback(self._abandon_sent)
             if isinstance(error, TimeoutError) and limit.expired():
                 raise RequestTimeoutError(
                     f"session {self.id!r}: the prompt did not finish within {timeout_s:g} s",
@@ -182,6 +181,10 @@ class AsyncSession:
             handle.bind(message_id)
         except (LookupError, TypeError, AttributeError) as error:
             self._client.connection.distrust(f"({error!r}): an event lacks a field")  # ends the handle too
+
+    def _abandon_sent(self, sending: asyncio.Future[AsyncPrompt]) -> None:
+        if not sending.cancelled() and sending.exception() is None:
+            self._abandon(sending.result())
 
     def _abandon(self, prompt: AsyncPrompt) -> None:
         self._forget(prompt)

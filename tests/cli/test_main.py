@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,28 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_2(
 def test_without_arguments_an_ended_pipe_is_served_and_ends_cleanly(tmp_path: Path) -> None:
     ended = cordisd(cwd=tmp_path, input="", stdin=None)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("target", "said"), [("/dev/full", "cannot write to standard output"), ("pipe", "")])
+def test_an_output_that_cannot_be_written_is_one_line_at_most(target: str, said: str, tmp_path: Path) -> None:
+    if target == "pipe":
+        reader, writer = os.pipe()
+        os.close(reader)
+    else:
+        writer = os.open(target, os.O_WRONLY)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "cordisd", "demo"],
+            cwd=tmp_path,
+            env=clean_environment(),
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    finally:
+        os.close(writer)
+    assert done.returncode == 1
+    assert said in done.stderr.splitlines()[-1]
+    assert "BrokenPipe" not in done.stderr
+    assert "OSError" not in done.stderr

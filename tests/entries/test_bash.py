@@ -111,9 +111,9 @@ def test_secrets_stay_out_of_the_shell_unless_passed(mounted, monkeypatch):
 def test_the_shell_follows_its_session(mounted, tmp_path: Path):
     async def body(tool: Tool, realm: Realm) -> None:
         (tmp_path / "a").mkdir()
-        await realm.move(str(tmp_path / "a"))
+        realm.move(str(tmp_path / "a"))
         assert await _text(tool, "pwd") == f"{tmp_path}/a"
-        await realm.move(str(tmp_path))
+        realm.move(str(tmp_path))
         assert await _text(tool, "pwd; exit") == f"{tmp_path}\n" + (await _exit_text())
         assert await _text(tool, "pwd") == str(tmp_path)
 

@@ -164,9 +164,28 @@ def test_moving_takes_the_live_shell_along(drive, tmp_path: Path):
     async def body(bash: Bash) -> None:
         await bash.run("x=1; set -e")
         (tmp_path / "sub").mkdir()
-        await bash.move(str(tmp_path / "sub"))
+        bash.move(str(tmp_path / "sub"))
         assert (await bash.run("pwd; echo $x")).text == f"{tmp_path}/sub\n1"
-        await bash.move("/nonexistent")
+        bash.move("/nonexistent")
         assert (await bash.run("echo a")).text.startswith("[The shell could not enter /nonexistent")
+
+    drive(body)
+
+
+def test_a_move_at_any_moment_of_a_start_or_of_a_move_is_in_force_at_the_next_command(drive, tmp_path):
+    places = [str(tmp_path / f"p{n}") for n in range(24)]
+
+    async def body(bash: Bash) -> None:
+        for n, place in enumerate(places):
+            os.mkdir(place)
+            if n % 3 == 0:
+                await bash.run("exit")  # the next command starts a shell
+            running = asyncio.ensure_future(bash.run("true"))
+            await asyncio.sleep(n * 0.0005)
+            bash.move(place)
+            await running
+            result = await bash.run("pwd")
+            assert result.text.split("\n")[-1] == place
+            assert "cannot be entered" not in result.text
 
     drive(body)

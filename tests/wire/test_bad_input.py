@@ -121,7 +121,7 @@ def test_a_log_that_cannot_be_written_any_more_ends_the_session_loudly(tmp_path:
         assert end["reason"]["error"]["code"] == "LOG_WRITE_FAILED"
         assert str(daemon.sessions) in end["reason"]["error"]["message"]
         code, message = daemon.refused(
-            "session/prompt", {"sessionId": "s", "contentBlocks": [{"type": "text"}]}
+            "session/prompt", {"sessionId": "s", "contentBlocks": [{"type": "text", "text": "x"}]}
         )
         assert code == -32011
         assert str(daemon.sessions) in message

@@ -117,7 +117,10 @@ def test_a_repeated_idempotency_key_queues_nothing(tmp_path: Path) -> None:
         daemon.initialize()
         first = daemon.prompt("s", "x", idempotencyKey="k")
         daemon.wait_idle("s")
+        start = len(daemon.frames)
         assert daemon.prompt("s", "x", idempotencyKey="k") == first
+        [told] = [f["params"] for f in daemon.frames[start:] if f.get("method") == "session.completed"]
+        assert (told["messageId"], told["stopReason"]) == (first, "completed"), "who asks again is told again"
         assert daemon.request("session/get", {"sessionId": "s"})["turns"] == 1
 
 
@@ -133,7 +136,7 @@ def test_create_get_and_list_tell_what_was_asked_for(tmp_path: Path) -> None:
         events = daemon.run("s", "x")
         got = daemon.request("session/get", {"sessionId": "s"})
         assert got["model"] == "other" == mock.requests[0].json["model"]
-        assert got["rolloutId"] == "r1" == daemon.log("s")[0]["cordisd"]["rolloutId"]
+        assert got["rolloutId"] == "r1" == daemon.log("s")[0]["cordisd"]["identity"]["rolloutId"]
         assert got["usage"] == {"inputTokens": 20, "outputTokens": 4}
         assert got["lastSeq"] == events[-1]["seq"]
         [listed] = daemon.request("session/list")["sessions"]
@@ -268,7 +271,7 @@ def test_a_slow_reader_loses_nothing_and_costs_no_memory(tmp_path: Path) -> None
     n_pieces = 1000
     with MockChatThread([Reply([delta({"content": piece})] * n_pieces + [delta({}, "stop")])]) as mock:
         daemon = Daemon(tmp_path, model_url=mock.url)
-        daemon._lines.maxsize = 1  # the reading thread stops at once: the pipe fills up
+        daemon.pause_reading()
         daemon.initialize()
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": blocks("flood")})
         log = tmp_path.parent / f"{tmp_path.name}-sessions"

@@ -13,31 +13,9 @@ import pytest
 
 from daemon import Daemon, clean_environment
 from mock_chat import Hang, MockChatThread, Reply, call, delta, text
-from processes import descendants
+from processes import alive, descendants, gone
 
 SLEEPER = "trap '' TERM; setsid sleep 301 & nohup sleep 302 & (sleep 303 &) ; sleep 304"
-
-
-def alive(pids: set[int]) -> set[int]:
-    """Those that still run; a zombie does not, and is init's to collect once its parent is gone."""
-    found = set()
-    for pid in pids:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if state not in "ZX":
-            found.add(pid)
-    return found
-
-
-def gone(pids: set[int], timeout_s: float) -> bool:
-    end = time.monotonic() + timeout_s
-    while alive(pids):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def start_command(daemon: Daemon, session: str = "s") -> set[int]:

@@ -104,6 +104,7 @@ async def _run_group(
                 block = left.pop(0)
                 pending.remove(block)
                 event = _log_call(session, turn, step, block)
+                session.log.commit()  # no tool runs that the log does not know of
                 task = asyncio.get_running_loop().create_task(_run_call(block, turn, step, tools))
                 running.append(_Running(event, task))
             live = [one.task for one in running if not one.task.done()]

@@ -15,10 +15,12 @@ from cordisd import __version__
 from cordisd.agent.run import Runner
 from cordisd.agent.turn import LoopSettings
 from cordisd.errors import (
+    InvalidParamsError,
     NotInitializedError,
     SessionBusyError,
     SessionExistsError,
     SessionNotFoundError,
+    ShellError,
 )
 from cordisd.events import Event, JsonObject
 from cordisd.kernel.load import Composition
@@ -33,8 +35,8 @@ from cordisd.session.history import History
 from cordisd.session.log import EventSink, SessionLog
 from cordisd.session.realm import Realm
 from cordisd.session.restore import last_directory, restore
-from cordisd.session.session import Session
-from cordisd.session.store import SessionStore
+from cordisd.session.session import Session, new_message
+from cordisd.session.store import SessionStore, StoredSession
 from cordisd.session.title import TitleLimits
 from cordisd.shell.guardian import Guardian
 
@@ -59,6 +61,13 @@ class Live:
     runner: Runner
     owner: object
 
+    def move(self, cwd: str) -> None:
+        """Record the new directory, move the shell, and leave a note for the model's next step."""
+        self.session.realm.move(cwd)
+        self.session.log.append("working-directory/change", {"cwd": cwd}, ignorable=True)
+        note = f"The working directory of this session is now {cwd}"
+        self.runner.steer(new_message([{"type": "text", "text": note}], {"kind": "working-directory"}))
+
 
 @dataclass(slots=True)
 class Host:
@@ -75,7 +84,7 @@ class Host:
     _closed_ids: set[str] = field(default_factory=set)
 
     async def start(self) -> None:
-        """Mount the host entries.
+        """Mount the host entries, and the session entries once on trial: who cannot mount fails the start.
 
         Raises:
             CompositionError: an entry did not mount.
@@ -85,6 +94,10 @@ class Host:
         self.scope.provide(ToolRegistry, ToolRegistry())
         self.scope.provide(SecretNames, SecretNames(set()))
         await mount(self.composition.host, self.scope)
+        trial = Scope("a session on trial", self.scope)
+        self._provide(trial, Realm("", os.getcwd(), self.guardian), RequestConfig("", ""))
+        await mount(self.composition.session, trial)
+        await trial.close()
 
     def configure(
         self, provider: str, model: str, max_tokens: int | None, reasoning_effort: str | None
@@ -140,29 +153,48 @@ class Host:
         """
         live = self._live.get(session_id)
         if live is None:
-            return await self.create(session_id, settings, owner, {})
+            return await self.create(session_id, settings, owner)
         if live.owner is not owner:
             raise SessionBusyError(f'session "{session_id}" is owned by another connection')
         return live
 
     async def create(
-        self, session_id: str, settings: SessionSettings, owner: object, identity: JsonObject
+        self,
+        session_id: str,
+        settings: SessionSettings,
+        owner: object,
+        choices: JsonObject | None = None,
+        identity: JsonObject | None = None,
     ) -> Live:
-        """A new session. `identity` (rolloutId, groupId, attempt) goes into the log's header.
+        """A new session.
+
+        `choices` (provider, model, maxTokens) win over `settings`, also when the session is resumed;
+        `identity` (rolloutId, groupId, attempt) is what the client calls it. Both go into the log's header.
 
         Raises:
             SessionExistsError: the id is taken, live or on disk.
+            InvalidParamsError: its working directory does not exist.
         """
         self._check_serving()
+        if not os.path.isdir(settings.cwd):
+            raise InvalidParamsError(f'session "{session_id}": cwd is no directory: {settings.cwd}')
         if session_id in self._live or session_id in self._closed_ids:
             state = "is live" if session_id in self._live else "was closed"
-            raise SessionExistsError(f'session "{session_id}" already exists; it {state}')
+            raise SessionExistsError(
+                f'session "{session_id}" already exists; it {state} (session/resume reopens a closed one)'
+            )
         header = SessionHeader(
             id=session_id,
             created_at=time.time_ns() // 1_000_000,
             cwd=settings.cwd,
-            cordisd={"version": __version__, **identity},
+            cordisd={
+                "version": __version__,
+                **({"choices": choices} if choices else {}),
+                **({"identity": identity} if identity else {}),
+            },
         )
+        if choices:
+            settings = settings._replace(config=self._choose(settings.config, choices))
         store = self.scope.find(SessionStore)
         sink = store.create(header) if store is not None else None
         return await self._assemble(header, sink, settings, owner, [], settings.cwd)
@@ -183,23 +215,37 @@ class Host:
             raise SessionNotFoundError(
                 f'session "{session_id}" not found: this composition stores no sessions'
             )
-        stored = await asyncio.to_thread(store.open, session_id)
+        opening = asyncio.ensure_future(asyncio.to_thread(store.open, session_id))
+        try:
+            stored = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_let_go)
+            raise
         cwd = last_directory(stored.events)
         if cwd is None or not os.path.isdir(cwd):
             cwd = stored.header.cwd or settings.cwd
+        try:
+            choices = {**_effort_of(stored.events), **stored.header.cordisd.get("choices", {})}
+            settings = settings._replace(config=self._choose(settings.config, choices))
+        except BaseException:
+            stored.file.close()
+            raise
         return await self._assemble(stored.header, stored.file, settings, owner, stored.events, cwd)
 
     async def close_session(self, session_id: str) -> None:
-        """End a session: its turn, its processes, its log file. The stored log stays.
+        """End a session: its turn, its processes, its log file. The stored log stays. Hold `in_order`.
 
         Raises:
             SessionNotFoundError: it is not live.
         """
         live = self.get(session_id)
         await live.runner.stop("user")
-        del self._live[session_id]
-        self._closed_ids.add(session_id)
-        await _close(live.session)
+        try:
+            await _close(live.session)
+        finally:
+            del self._live[session_id]
+            if live.session.log.path is None or live.session.log.next_seq > 0:
+                self._closed_ids.add(session_id)  # with no event there is no log: the id is free again
 
     async def abort(self) -> None:
         """Take no more prompts and have every turn log its end; bounded by `ABORT_S`."""
@@ -216,11 +262,23 @@ class Host:
         """End everything: turns, every process of every session, the host entries."""
         await self.abort()
         if self.guardian is not None:
-            await self.guardian.close()
-        for live in self._live.values():
+            try:
+                await self.guardian.close()
+            except ShellError as error:
+                logger.error("%s", error)
+        for live in list(self._live.values()):
             await _close(live.session)
         self._live.clear()
         await self.scope.close()
+
+    def _choose(self, config: RequestConfig, choices: JsonObject) -> RequestConfig:
+        """`config` with a session's own choices in the place of the connection's."""
+        return self.configure(
+            choices.get("provider", config.provider),
+            choices.get("model", config.model),
+            choices.get("maxTokens", config.chosen_max_tokens),
+            config.chosen_effort or choices.get("reasoningEffort"),
+        )
 
     def _check_serving(self) -> None:
         if self.closing:
@@ -244,9 +302,7 @@ class Host:
             history = History(adapter.encode_message)
             memory = restore(events, history)
             log = SessionLog(sink, next_seq=len(events), on_failure=lambda error: live.runner.fail(error))
-            scope.provide(Realm, realm)
-            scope.provide(ToolRegistry, ToolRegistry(self.scope.get(ToolRegistry)))
-            scope.provide(PromptRegistry, self._prompts(settings.config, realm))
+            self._provide(scope, realm, settings.config)
             await mount(self.composition.session, scope)
             session = Session(
                 header,
@@ -271,12 +327,30 @@ class Host:
         self.on_open(live)
         return live
 
-    def _prompts(self, config: RequestConfig, realm: Realm) -> PromptRegistry:
+    def _provide(self, scope: Scope, realm: Realm, config: RequestConfig) -> None:
+        """Put into a session's scope what its entries build on."""
         prompts = PromptRegistry(self.scope.get(PromptRegistry))
         prompts.add_variable("provider", config.provider)
         prompts.add_variable("model", config.model)
         prompts.add_variable("cwd", lambda _: realm.cwd)
-        return prompts
+        scope.provide(PromptRegistry, prompts)
+        scope.provide(ToolRegistry, ToolRegistry(self.scope.get(ToolRegistry)))
+        scope.provide(Realm, realm)
+
+
+def _effort_of(events: Sequence[Event]) -> JsonObject:
+    """The reasoning effort that a stored session's client had chosen, if it had."""
+    headers = [event.data["header"] for event in events if event.type == "request/header"]
+    if not headers or "reasoningEffort" in headers[-1].get("adapterDefaults", {}):
+        return {}
+    effort = headers[-1]["config"].get("reasoningEffort")
+    return {} if effort is None else {"reasoningEffort": effort}
+
+
+def _let_go(opening: asyncio.Future[StoredSession]) -> None:
+    """Close a log that was opened for somebody who has gone."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().file.close()
 
 
 async def _close(session: Session) -> None:

@@ -31,11 +31,6 @@ def drop(session: Session) -> list[str]:
     return [message["id"] for message in dropped]
 
 
-def is_empty(session: Session) -> bool:
-    """Whether nothing waits in either list."""
-    return not any(session.memory.inbox.values())
-
-
 def _waiting(session: Session, target: InboxTarget) -> list[JsonObject]:
     return session.memory.inbox[target]
 

@@ -7,15 +7,23 @@ import time
 import uuid
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Final, cast
 
+from cordisd.errors import CordisError
 from cordisd.events import Failure, JsonObject
 from cordisd.services.models import Chunk, ModelRequest
 from cordisd.services.retry import RetryPolicy
 from cordisd.session.session import Session
 
+NO_FINISH: Final = {
+    "reason": {
+        "kind": "error",
+        "failure": {"message": "the model adapter ended without a finish", "code": "STREAM_CLOSED"},
+    }
+}
 
-class ModelError(Exception):
+
+class ModelError(CordisError):
     """The model gave no usable answer, after every retry that the policy allows."""
 
     def __init__(self, failure: Failure) -> None:
@@ -32,8 +40,8 @@ class Answer:
     blocks: list[JsonObject] = field(default_factory=list)
     """Finished content blocks in index order; tool-call blocks hold the raw argument string."""
     usage: JsonObject | None = None
-    finish: JsonObject | None = None
-    """The `finish` chunk; None while it has not come."""
+    finish: JsonObject = field(default_factory=lambda: NO_FINISH)
+    """The `finish` chunk, once it has come."""
     _deltas: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
 
     def take(self, chunk: Chunk, seq: int) -> None:
@@ -54,7 +62,7 @@ class Answer:
     @property
     def reason(self) -> str:
         """Kind of the finish reason: stop, tool-calls or max-tokens."""
-        return cast(str, (self.finish or {})["reason"]["kind"])
+        return cast(str, self.finish["reason"]["kind"])
 
     @property
     def calls(self) -> list[JsonObject]:
@@ -99,13 +107,14 @@ async def ask_model(session: Session, turn: int, step: int, request: ModelReques
     policy, began_s, retry = session.adapter.retry_policy, time.monotonic(), 0
     while True:
         answer = Answer()
+        session.log.commit()  # nothing reaches the model that is not in the log
         try:
             await _stream(session, turn, step, request, answer)
         except asyncio.CancelledError:
             if content := answer.partial():
                 log_answer(session, turn, step, answer, content, interrupted=True)
             raise
-        failure = (answer.finish or {}).get("reason", {}).get("failure")
+        failure = answer.finish["reason"].get("failure")
         if failure is None:
             return answer
         retry += 1

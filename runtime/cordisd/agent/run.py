@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cordisd.agent import inbox
 from cordisd.agent.request import ModelError
-from cordisd.agent.turn import LoopSettings, run_turn
+from cordisd.agent.turn import LoopSettings, run_turn, take_messages
 from cordisd.errors import CordisError, LogWriteError, SessionError, UnsupportedContentError
 from cordisd.events import Failure, JsonObject
 from cordisd.session.session import Session, new_message
@@ -42,13 +41,16 @@ class Runner:
     _driver: asyncio.Task[None] | None = None
     _turn: asyncio.Task[JsonObject] | None = None
     _abort: JsonObject | None = None
-    _message_id: str | None = None
+    """The reason with which the running turn is to end early."""
+    _started: bool = False
+    """Whether the running turn has begun on its first step: only then can its task be cancelled."""
     _closed: bool = False
 
     def prompt(self, content: list[JsonObject], idempotency_key: str | None = None) -> str:
         """Queue a prompt and start its turn if the session is idle; returns the message id.
 
-        A key that was used before returns that prompt's id and queues nothing.
+        A key that was used before returns that prompt's id and queues nothing; if its turn has ended, the
+        outcome is announced again.
 
         Raises:
             SessionError: the session is closed, or its log cannot be written.
@@ -56,7 +58,10 @@ class Runner:
         self._check_open()
         known = self.session.memory.prompt_ids
         if idempotency_key is not None and idempotency_key in known:
-            return known[idempotency_key]
+            first_id = known[idempotency_key]
+            if first_id in self.session.memory.outcomes:
+                self._announce(first_id, self.session.memory.outcomes[first_id])
+            return first_id
         source: JsonObject = {"kind": "user"}
         if idempotency_key is not None:
             source["idempotencyKey"] = idempotency_key
@@ -83,17 +88,14 @@ class Runner:
         dropped = [] if keep_queue else inbox.drop(self.session)
         running = self._turn is not None and not self._turn.done()
         if running and self._abort is None:
-            self._abort = {"kind": "aborted", "reason": {"kind": reason}}
-            assert self._turn is not None
-            self._turn.cancel()
+            self._end_early({"kind": "aborted", "reason": {"kind": reason}})
         return Cancelled(self.session.memory.turn if running else None, dropped)
 
     def fail(self, error: LogWriteError) -> None:
         """End the running turn because the log cannot be written any more."""
         logger.error("session %s ends: %s", self.session.id, error)
         if self._turn is not None and not self._turn.done():
-            self._abort = _failed(error)
-            self._turn.cancel()
+            self._end_early(_failed(error))
 
     async def stop(self, reason: str) -> None:
         """End the running turn, drop the inbox and take no more prompts; returns when the driver is done."""
@@ -101,6 +103,11 @@ class Runner:
         self.cancel(keep_queue=False, reason=reason)
         if self._driver is not None:
             await asyncio.wait([self._driver])
+
+    def _end_early(self, reason: JsonObject) -> None:
+        self._abort = reason
+        if self._started and self._turn is not None:
+            self._turn.cancel()
 
     def _check_open(self) -> None:
         if self.session.log.failure is not None:
@@ -111,29 +118,38 @@ class Runner:
     def _wake(self) -> None:
         """Open the next turn now, so that its first events precede the answer to the prompt."""
         self.session.set_status("running")
-        claimed = self._open_turn()
-        self._driver = asyncio.get_running_loop().create_task(self._drive(claimed))
+        self._open_turn()
+        self._driver = asyncio.get_running_loop().create_task(self._drive())
 
-    def _open_turn(self) -> list[JsonObject]:
+    def _open_turn(self) -> None:
         memory = self.session.memory
         memory.turn += 1
         self.session.log.append("turn/start", {"turn": memory.turn})
         claimed = inbox.claim(self.session, first_step=True)
-        prompts = [message["id"] for message in claimed if message["source"].get("kind") == "user"]
-        self._message_id = prompts[-1] if prompts else None
-        self._abort = None
+        memory.take(claimed)
+        self._abort, self._started = None, False
         self._turn = asyncio.get_running_loop().create_task(self._run_turn(memory.turn, claimed))
-        return claimed
 
-    async def _drive(self, claimed: Sequence[JsonObject]) -> None:
+    async def _drive(self) -> None:
         session = self.session
-        while True:
-            await self._end_turn(await self._outcome())
-            if self._closed or session.log.failure is not None or inbox.is_empty(session):
-                break
-            self._open_turn()
-        self._driver = None
-        session.set_status("idle")
+        try:
+            while True:
+                await self._end_turn(await self._outcome())
+                if session.log.failure is not None:
+                    self._refuse_queue(session.log.failure)
+                if self._closed or not session.memory.inbox["next-turn"]:
+                    break
+                self._open_turn()
+        finally:
+            self._driver = None
+            session.set_status("idle")
+
+    def _refuse_queue(self, failure: LogWriteError) -> None:
+        """Tell each prompt that waits that it will never run."""
+        session = self.session
+        for message in session.memory.inbox["next-turn"]:
+            self._announce(message["id"], {"turn": None, "reason": _failed(failure), "stopReason": "error"})
+        session.memory.inbox["next-turn"].clear()
 
     async def _outcome(self) -> JsonObject:
         """The reason with which the running turn ended."""
@@ -144,7 +160,11 @@ class Runner:
         return self._abort or {"kind": "aborted", "reason": {"kind": "disposed"}}
 
     async def _run_turn(self, turn: int, claimed: list[JsonObject]) -> JsonObject:
+        self._started = True
         try:
+            if self._abort is not None:  # cancelled before its first step: what was said stays said
+                take_messages(self.session, turn, claimed)
+                return self._abort
             return {"kind": await run_turn(self.session, turn, claimed, self.settings)}
         except ModelError as error:
             return {"kind": "error", "error": error.failure}
@@ -165,8 +185,14 @@ class Runner:
         if failure is not None and not failed_before:  # this very end did not reach the disk
             data = {"turn": turn, "reason": _failed(failure), "stopReason": "error"}
             session.log.append("turn/end", data)
-        session.log.announce(
-            "session.completed", {"sessionId": session.id, "messageId": self._message_id, **data}
+        session.memory.note_outcome(data)
+        self._announce(session.memory.prompt_id, data)
+
+    def _announce(self, message_id: str | None, data: JsonObject) -> None:
+        """Tell the clients the outcome of a prompt."""
+        session_id = self.session.id
+        self.session.log.announce(
+            "session.completed", {"sessionId": session_id, "messageId": message_id, **data}
         )
 
 

@@ -38,8 +38,6 @@ async def run_turn(
         step += 1
         tools = session.scope.get(ToolRegistry).all()
         assembly = session.scope.get(PromptRegistry).assemble([tool.schema for tool in tools.values()])
-        if step == 1 and not claimed:
-            return result
         answer = await _step(session, turn, step, claimed, assembly, tools, settings)
         await session.log.end_step()
         if answer.reason == "max-tokens":
@@ -48,6 +46,16 @@ async def run_turn(
         if not ran_tools and not session.memory.inbox["next-step"]:
             return result
         claimed = inbox.claim(session, first_step=False)
+
+
+def take_messages(session: Session, turn: int, claimed: list[JsonObject]) -> None:
+    """Put claimed messages into the history in a step of their own, without asking the model."""
+    session.log.append("step/start", {"turn": turn, "step": 1})
+    try:
+        for message in claimed:
+            session.add_user_message(message)
+    finally:
+        session.log.append("step/end", {"turn": turn, "step": 1})
 
 
 async def _step(
@@ -67,8 +75,8 @@ async def _step(
         request = _prepare(session, assembly, first_step=step == 1)
         answer = await ask_model(session, turn, step, request)
         marks: JsonObject = {}
-        if (answer.finish or {}).get("finishReason", "") is None:
-            marks["finishReason"] = None
+        if "finishReason" in answer.finish:
+            marks["finishReason"] = answer.finish["finishReason"]
         cut = answer.reason == "max-tokens" and bool(answer.calls)
         if cut:
             marks["truncated"] = True
@@ -93,6 +101,8 @@ def _prepare(session: Session, assembly: Assembly, *, first_step: bool) -> Model
         settings["maxTokens"] = config.max_tokens
     if config.reasoning_effort is not None:
         settings["reasoningEffort"] = config.reasoning_effort
+    parameters = session.adapter.parameters(config)
+    settings |= {name: parameters[name] for name in ("temperature", "stop") if name in parameters}
     header: JsonObject = {"config": settings}
     if config.adapter_defaults:
         header["adapterDefaults"] = dict.fromkeys(sorted(config.adapter_defaults, reverse=True), True)
@@ -100,7 +110,7 @@ def _prepare(session: Session, assembly: Assembly, *, first_step: bool) -> Model
         header["system"] = system
     if assembly.tools:
         header["tools"] = [tool.as_json() for tool in assembly.tools]
-    _log_header(session, header)
+    _log_header(session, header, parameters)
     context: JsonObject = {"provider": config.provider, "model": config.model}
     if (window := session.adapter.describe(config.model).context_window) is not None:
         context["contextWindow"] = window
@@ -118,7 +128,7 @@ def _prepare(session: Session, assembly: Assembly, *, first_step: bool) -> Model
     )
 
 
-def _log_header(session: Session, header: JsonObject) -> None:
+def _log_header(session: Session, header: JsonObject, parameters: JsonObject) -> None:
     last, resumed = session.memory.header, session.restored
     session.restored = False
     if header == last:
@@ -128,10 +138,13 @@ def _log_header(session: Session, header: JsonObject) -> None:
     if last is not None:
         data["reason"] = "resume" if resumed else "change"
         data["cause"] = changed
+    if parameters:
+        data["parameters"] = parameters
+    hashed = {**header, **data}
     data["sha256"] = {
-        part: hashlib.sha256(encode_json(header[part])).hexdigest()
-        for part in ("system", "tools")
-        if part in header
+        part: hashlib.sha256(encode_json(hashed[part])).hexdigest()
+        for part in ("system", "tools", "parameters")
+        if part in hashed
     }
     session.memory.header = header
     session.log.append("request/header", data)

@@ -1,11 +1,15 @@
-"""`cordisd check`: every problem of a composition, without starting anything."""
+"""`cordisd check`: every problem of a composition, found by loading it and mounting it once."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
-HELP = "check a composition and list every problem with its file and line"
+if TYPE_CHECKING:
+    from cordisd.kernel.load import Composition
+    from cordisd.shell.guardian import Guardian
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -18,6 +22,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print problems and warnings on stderr; 2 when there are problems, else 0 and a summary on stdout."""
+    from cordisd.shell.guardian import Guardian
+
+    guardian = Guardian.fork()
     from cordisd.errors import CompositionError
     from cordisd.kernel.load import load
     from cordisd.shipped import composition_path, shipped_names
@@ -25,6 +32,7 @@ def run(args: Namespace) -> int:
     path = composition_path(args.file)
     try:
         composition = load(path, patches=args.patch)
+        asyncio.run(_mount(composition, guardian))
     except CompositionError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
@@ -40,3 +48,14 @@ def run(args: Namespace) -> int:
     n_entries = len(composition.entries)
     print(f"ok: {n_entries} {'entry' if n_entries == 1 else 'entries'} (host: {host}; session: {session})")
     return 0
+
+
+async def _mount(composition: Composition, guardian: Guardian) -> None:
+    """Start the host as the daemon does, serve nobody, and take it down again."""
+    from cordisd.agent.host import Host
+
+    host = Host(composition, guardian)
+    try:
+        await host.start()
+    finally:
+        await host.close()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from cordisd_sdk import DaemonOptions
 
-HELP: Final = "a keyless rollout with recorded model traffic"
 NAME: Final = "demo"
 PREVIEW_LINES: Final = 12
 

@@ -26,11 +26,19 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0, 1 failed, 2 usage or composition, 130 interrupted."""
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments and sys.stdin is not None and not os.isatty(0):
         from cordisd.cli.serve import ServeOptions, run
 
-        return run(ServeOptions(stdio=True))  # the form that starts most often does without argparse: 8 ms
+        # The form in which most daemons start does without argparse: 8 ms.
+        return run(ServeOptions(stdio=True, composition=os.environ.get("DSH_CORDIS_CONFIG") or None))
     if arguments and _is_launch_form(arguments[0]):
         arguments = ["serve", "--stdio", *arguments]
     import argparse
@@ -50,10 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command is None:
         parser.print_help(sys.stderr)
         return 2
-    try:
-        code: int = importlib.import_module(f"cordisd.cli.{args.command}").run(args)
-    except KeyboardInterrupt:
-        return 130
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = open(os.devnull, "w")
+    code: int = importlib.import_module(f"cordisd.cli.{args.command}").run(args)
     return code
 
 
@@ -61,4 +68,6 @@ def _is_launch_form(word: str) -> bool:
     """Whether the first argument is one of the published clients' launch forms."""
     if word.split("=")[0] in ("--profile", "--patch"):
         return True
-    return not word.startswith("-") and (os.sep in word or word.endswith((".yml", ".yaml")))
+    if word.startswith("-") or word in COMMANDS:
+        return False
+    return os.sep in word or word.endswith((".yml", ".yaml")) or os.path.isfile(word)

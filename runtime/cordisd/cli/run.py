@@ -8,12 +8,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from cordisd.cli.output import print_out
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cordisd_sdk import DaemonOptions, RunResult
 
-HELP: Final = "run one task and print the final answer"
 DEFAULT_MODEL: Final = "deepseek-v4-flash"
 PREVIEW_LINES: Final = 3
 ENDPOINTS: Final = (
@@ -39,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--api-key-env",
         metavar="NAME",
-        help="the variable that holds the key for --base-url; '' sends none "
+        help="the variable that holds the key for --base-url; '' sends the word none "
         "(default: the variable that belongs to that address, if it is one that the environment knows)",
     )
     parser.add_argument("--max-tokens", type=int, metavar="N", help="limit of each model answer")
@@ -105,8 +106,7 @@ def daemon_options(args: Namespace, root: Path, env: Mapping[str, str]) -> Daemo
         "model": args.model or env.get("DSH_MODEL") or DEFAULT_MODEL,
         "session_root": root,
     }
-    if args.composition:
-        options["composition"] = args.composition
+    options["composition"] = args.composition or "minimal"
     if args.max_tokens is not None:
         if args.max_tokens < 1:
             raise UsageError("--max-tokens must be 1 or more")
@@ -120,7 +120,9 @@ def daemon_options(args: Namespace, root: Path, env: Mapping[str, str]) -> Daemo
 
 
 def key_for(base_url: str, key_variable: str | None, env: Mapping[str, str]) -> str:
-    """The key to send to `base_url`; empty for none. A key is never sent to an address it is not meant for.
+    """The key to send to `base_url`; empty: the SDK sends the word `none`.
+
+    A key is never sent to an address that it is not meant for.
 
     Raises:
         UsageError: the named variable is not set.
@@ -140,8 +142,9 @@ def session_root(given: str | None, env: Mapping[str, str]) -> Path:
     """Where session logs go: `given`, else DSH_SESSION_ROOT, else the XDG state folder."""
     from pathlib import Path
 
-    state = env.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(given or env.get("DSH_SESSION_ROOT") or os.path.join(state, "cordisd", "sessions")).absolute()
+    from cordisd.session.root import default_root
+
+    return Path(given).absolute() if given else default_root(env)
 
 
 def log_path(root: Path, session_id: str) -> Path | None:
@@ -159,7 +162,7 @@ def print_answer(result: RunResult) -> None:
     """Print the final answer, if there is one; characters that stdout cannot encode are replaced."""
     if result.final_response or result.error is None:
         encoding = sys.stdout.encoding or "utf-8"
-        print(result.final_response.encode(encoding, "replace").decode(encoding))
+        print_out(result.final_response.encode(encoding, "replace").decode(encoding))
 
 
 def print_json(result: RunResult, log: Path | None) -> None:
@@ -178,4 +181,4 @@ def print_json(result: RunResult, log: Path | None) -> None:
         "steps": n_steps,
         "logPath": None if log is None else str(log),
     }
-    print(json.dumps(document, indent=2))
+    print_out(json.dumps(document, indent=2))

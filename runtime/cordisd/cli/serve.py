@@ -16,7 +16,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class ServeOptions(NamedTuple):
-    """What `serve` is told; `composition` and `profile` None: DSH_CORDIS_CONFIG, else the shipped minimal."""
+    """What `serve` is told; `composition` and `profile` None: the shipped minimal."""
 
     stdio: bool = False
     composition: str | None = None
@@ -62,7 +62,7 @@ def run(args: ServeOptions | argparse.Namespace) -> int:
         return 2
     start_logging(args.log_level)
     try:
-        name = args.composition or args.profile or os.environ.get("DSH_CORDIS_CONFIG") or "minimal"
+        name = args.composition or args.profile or "minimal"
         if args.profile:
             home = os.environ.get("DSH_HOME") or os.path.expanduser("~/.dsh")
             os.environ["DSH_SESSION_ROOT"] = os.path.join(home, "sessions")

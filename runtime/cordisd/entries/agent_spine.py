@@ -53,15 +53,12 @@ class AgentSpineEntry(Entry):
     async def mount(self, scope: Scope) -> AsyncIterator[None]:
         config: AgentSpineConfig = self.config
         prompts = scope.get(PromptRegistry)
-        undo = []
         if config.include_harness_identity:
-            undo.append(prompts.add_section(Section("harness:identity", -100, IDENTITY)))
+            scope.defer(prompts.add_section(Section("harness:identity", -100, IDENTITY)))
         if config.persona:
-            undo.append(prompts.add_section(Section("deployment:persona", 0, config.persona)))
+            scope.defer(prompts.add_section(Section("deployment:persona", 0, config.persona)))
         if config.include_runtime_context:
             text = f"Working directory: {{{{cwd}}}}\nPlatform: {platform.system().lower()}"
-            undo.append(prompts.add_context(Section("environment", 0, text)))
+            scope.defer(prompts.add_context(Section("environment", 0, text)))
         provide_loop(config, scope)
         yield
-        for remove in reversed(undo):
-            remove()

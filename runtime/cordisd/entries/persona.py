@@ -35,9 +35,8 @@ class PersonaEntry(Entry):
     async def mount(self, scope: Scope) -> AsyncIterator[None]:
         config: PersonaConfig = self.config
         prompts = scope.get(PromptRegistry)
-        undo = [prompts.add_section(Section("deployment:persona", 0, config.text, complete=config.complete))]
+        section = Section("deployment:persona", 0, config.text, complete=config.complete)
+        scope.defer(prompts.add_section(section))
         if not config.include_runtime_context:
-            undo.append(prompts.suppress_contexts())
+            scope.defer(prompts.suppress_contexts())
         yield
-        for remove in reversed(undo):
-            remove()

@@ -19,7 +19,7 @@ from cordisd.errors import CompositionError, CordisError, InvalidParamsError, Pr
 from cordisd.events import Failure, JsonObject, encode_json
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
-from cordisd.services.models import Chunk, ModelInfo, ModelRegistry, ModelRequest
+from cordisd.services.models import Chunk, ModelInfo, ModelRegistry, ModelRequest, RequestConfig
 from cordisd.services.retry import RetryPolicy
 from cordisd.session.overrides import apply_overrides
 from cordisd.session.scripts import Call, Hang, Play, Script, playable, read_script
@@ -127,6 +127,10 @@ class ReplayAdapter(NamedTuple):
                 f'reasoningEffort "{effort}" is not supported by {self.provider}/{model}'
                 f"{nearest(effort, efforts)}; supported: {', '.join(efforts)}"
             )
+
+    def parameters(self, config: RequestConfig) -> JsonObject:
+        """None: nothing is asked."""
+        return {}
 
     def encode_message(self, message: JsonObject) -> bytes:
         """The message as it is logged: `fromRequest` tokens look for their text in it."""

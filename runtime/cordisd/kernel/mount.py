@@ -20,7 +20,7 @@ async def mount(entries: Sequence[LoadedEntry], scope: Scope) -> None:
     Raises:
         CompositionError: an entry failed to mount, or waits for a service that nobody provides.
     """
-    n_before = len(scope._undo)
+    depth = scope.depth
     waiting = list(entries)
     try:
         while waiting:
@@ -30,7 +30,10 @@ async def mount(entries: Sequence[LoadedEntry], scope: Scope) -> None:
             waiting.remove(entry)
             await _mount_one(entry, scope)
     except BaseException as error:
-        await _undo(scope, n_before, error)
+        try:
+            await scope.close(down_to=depth)
+        except BaseExceptionGroup as failures:
+            error.add_note(f"undoing it failed too: {', '.join(map(repr, failures.exceptions))}")
         raise
 
 
@@ -46,18 +49,6 @@ async def _mount_one(entry: LoadedEntry, scope: Scope) -> None:
 
 async def _leave(mounted: AbstractAsyncContextManager[None]) -> None:
     await mounted.__aexit__(None, None, None)
-
-
-async def _undo(scope: Scope, n_kept: int, cause: BaseException) -> None:
-    """Undo what `scope` got after its first `n_kept`; failures become notes of `cause`."""
-    rest = Scope(scope.name)
-    rest._undo, scope._undo[n_kept:] = scope._undo[n_kept:], []
-    try:
-        await rest.close()
-    except BaseExceptionGroup as failures:
-        cause.add_note(f"undoing it failed too: {', '.join(map(repr, failures.exceptions))}")
-    finally:
-        scope._undo += rest._undo  # left only when this was cancelled; the scope's owner still closes them
 
 
 def _missing(entry: LoadedEntry, scope: Scope) -> list[type[object]]:

@@ -62,14 +62,19 @@ class Scope:
         """Have `undo` called (and awaited) when the scope closes."""
         self._undo.append(undo)
 
-    async def close(self) -> None:
+    @property
+    def depth(self) -> int:
+        """How many undo functions there are; `close(down_to=depth)` goes back to this point."""
+        return len(self._undo)
+
+    async def close(self, down_to: int = 0) -> None:
         """Undo everything, last first. Every undo is tried; the failures are raised together.
 
         Raises:
             BaseExceptionGroup: one or more undo functions failed.
         """
         failures: list[BaseException] = []
-        while self._undo:
+        while len(self._undo) > down_to:
             try:
                 pending = self._undo.pop()()
                 if pending is not None:

@@ -7,10 +7,9 @@ returned, so a prompt's first events could not be kept in front of the turn that
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
-from cordisd.errors import CordisError, MethodNotFoundError, nearest
+from cordisd.errors import MethodNotFoundError, nearest
 from cordisd.events import JsonObject
 from cordisd.rpc.methods import METHODS
 from cordisd.rpc.params import read_params
@@ -18,22 +17,14 @@ from cordisd.rpc.params import read_params
 if TYPE_CHECKING:
     from cordisd.rpc.peer import Peer
 
-logger = logging.getLogger(__name__)
-
 
 async def dispatch(method: str, params: JsonObject, peer: Peer) -> JsonObject:
     """The result of the method.
 
     Raises:
-        CordisError: whatever went wrong, with the code and the text for the client.
+        CordisError: the request cannot be served; with the code and the text for the client.
     """
     served = METHODS.get(method)
     if served is None:
         raise MethodNotFoundError(f'unknown method "{method}"{nearest(method, METHODS)}')
-    try:
-        return await served.run(peer, read_params(served.params, method, params))
-    except CordisError:
-        raise
-    except Exception as error:
-        logger.exception("method %s failed", method)
-        raise CordisError(f"{method} failed inside the daemon: {error or type(error).__name__}") from error
+    return await served.run(peer, read_params(served.params, method, params))

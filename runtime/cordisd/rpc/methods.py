@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cordisd.agent.host import Live, SessionSettings
+from cordisd.agent.host import SessionSettings
 from cordisd.errors import InvalidParamsError
 from cordisd.events import JsonObject
 from cordisd.rpc import params as p
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from cordisd.rpc.peer import Peer
+
+
+MAX_NESTING: Final = 100
 
 
 class Method(NamedTuple):
@@ -29,32 +32,24 @@ class Method(NamedTuple):
 async def create(peer: Peer, params: p.CreateSession) -> JsonObject:
     """`session/create`: a new session, without a prompt."""
     base = peer.settings()
-    config = base.config
-    if params.provider is not None or params.model is not None or params.max_tokens is not None:
-        written = {"maxTokens", "reasoningEffort"} - config.adapter_defaults
-        config = peer.host.configure(
-            params.provider or config.provider,
-            params.model or config.model,
-            params.max_tokens or (config.max_tokens if "maxTokens" in written else None),
-            config.reasoning_effort if "reasoningEffort" in written else None,
-        )
-    settings = SessionSettings(os.path.normpath(os.path.join(base.cwd, params.cwd or "")), config)
-    identity = {"rolloutId": params.rollout_id, "groupId": params.group_id, "attempt": params.attempt}
-    identity = {name: value for name, value in identity.items() if value is not None}
+    cwd = os.path.normpath(os.path.join(base.cwd, params.cwd or ""))
     session_id = params.session_id or str(uuid.uuid4())
+    choices = {"provider": params.provider, "model": params.model, "maxTokens": params.max_tokens}
+    identity = {"rolloutId": params.rollout_id, "groupId": params.group_id, "attempt": params.attempt}
     async with peer.host.in_order(session_id):
-        live = await peer.host.create(session_id, settings, peer, identity)
+        live = await peer.host.create(
+            session_id, SessionSettings(cwd, base.config), peer, _given(choices), _given(identity)
+        )
     return {"sessionId": live.session.id, "preset": None, "digest": None, "cwd": live.session.realm.cwd}
 
 
 async def prompt(peer: Peer, params: p.Prompt) -> JsonObject:
     """`session/prompt`: queue a prompt; the answer means that it is on disk, not that it has run."""
+    content = _blocks(params.content_blocks)
     async with peer.host.in_order(params.session_id):
         live = await peer.host.obtain(params.session_id, peer.settings(), peer)
-        message_id = live.runner.prompt(_blocks(params.content_blocks), params.idempotency_key)
-    live.session.log.flush()
-    if live.session.log.failure is not None:
-        raise live.session.log.failure
+        message_id = live.runner.prompt(content, params.idempotency_key)
+    live.session.log.commit()
     return {"messageId": message_id}
 
 
@@ -75,8 +70,9 @@ async def cancel(peer: Peer, params: p.Cancel) -> JsonObject:
 
 async def close(peer: Peer, params: p.OfSession) -> JsonObject:
     """`session/close`: end the session's turn and every process of it; the log stays."""
-    peer.own(params.session_id)
-    await peer.host.close_session(params.session_id)
+    async with peer.host.in_order(params.session_id):
+        peer.own(params.session_id)
+        await peer.host.close_session(params.session_id)
     peer.detach(params.session_id)
     return {}
 
@@ -118,7 +114,7 @@ async def get(peer: Peer, params: p.OfSession) -> JsonObject:
         "usage": session.memory.usage,
         "turns": session.memory.turn,
         "lastSeq": session.log.next_seq - 1,
-        **{name: value for name, value in session.header.cordisd.items() if name != "version"},
+        **session.header.cordisd.get("identity", {}),
     }
 
 
@@ -135,19 +131,11 @@ async def set_directory(peer: Peer, params: p.SetDirectory) -> JsonObject:
         raise InvalidParamsError("session/working-directory/set: path must not be empty")
     async with peer.host.in_order(params.session_id):
         live = await peer.host.obtain(params.session_id, peer.settings(), peer)
-        cwd = os.path.normpath(os.path.join(live.session.realm.cwd, params.path))
-        if not os.path.isdir(cwd):
-            raise InvalidParamsError(f'session/working-directory/set: directory does not exist: "{cwd}"')
-        await move(live, cwd)
+    cwd = os.path.normpath(os.path.join(live.session.realm.cwd, params.path))
+    if not os.path.isdir(cwd):
+        raise InvalidParamsError(f'session/working-directory/set: directory does not exist: "{cwd}"')
+    live.move(cwd)
     return {"cwd": cwd}
-
-
-async def move(live: Live, cwd: str) -> None:
-    """Record the new directory, move the shell, and leave a note for the model's next step."""
-    await live.session.realm.move(cwd)
-    live.session.log.append("working-directory/change", {"cwd": cwd}, ignorable=True)
-    note = f"The working directory of this session is now {cwd}"
-    live.runner.steer(new_message([{"type": "text", "text": note}], {"kind": "working-directory"}))
 
 
 async def ping(peer: Peer, params: p.Nothing) -> JsonObject:
@@ -155,8 +143,23 @@ async def ping(peer: Peer, params: p.Nothing) -> JsonObject:
     return {}
 
 
+def _given(fields: JsonObject) -> JsonObject:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def _blocks(blocks: list[p.ContentBlock]) -> list[JsonObject]:
-    return [block.model_dump() for block in blocks]
+    plain = [block.model_dump() for block in blocks]
+    level: list[Any] = [plain]
+    for _ in range(MAX_NESTING):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, (dict, list))
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return plain
+    raise InvalidParamsError(f"contentBlocks must not be nested deeper than {MAX_NESTING} levels")
 
 
 METHODS: Final = {

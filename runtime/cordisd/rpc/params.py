@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from cordisd.errors import InvalidParamsError, nearest
@@ -26,6 +26,14 @@ class ContentBlock(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
     type: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _is_a_users(self) -> Self:
+        if self.type in ("tool-call", "tool-result", "reasoning"):
+            raise ValueError(f"a prompt cannot hold a {self.type} block")
+        if self.type == "text" and not isinstance((self.model_extra or {}).get("text"), str):
+            raise ValueError("a text block needs a string text")
+        return self
 
 
 class Nothing(Params):
@@ -104,6 +112,8 @@ def _complaint(error: Any, known: list[str]) -> str:
         case "extra_forbidden":
             allowed = ", ".join(known) or "none"
             return f"unknown field {path}{nearest(path, known)}; allowed: {allowed}"
+        case "value_error":
+            return f"{path}: {error['msg'].removeprefix('Value error, ')}"
         case _:
             message: str = error["msg"]
             return f"{path}: {message[:1].lower()}{message[1:]}"

@@ -29,13 +29,18 @@ MAX_SAFE_INTEGER: Final = 2**53 - 1
 
 
 class Peer:
-    """Serves one connection from the host. `on_shutdown` is called once a `shutdown` has been answered."""
+    """Serves one connection from the host.
+
+    `on_end` is called when the client is done: a `shutdown` has been answered, or nothing more will come.
+    """
 
     def __init__(self, host: Host, reader: int, writer: int, on_end: Callable[[], None]) -> None:
         self.host = host
         self._on_end = on_end
         self._settings: SessionSettings | None = None
         self._feeds: dict[str, Feed] = {}
+        self._ending: list[Feed] = []
+        """Feeds of closed sessions that still have something to send, oldest first."""
         self._splitter = FrameSplitter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport = FdTransport(
@@ -69,13 +74,17 @@ class Peer:
 
     def attach(self, live: Live) -> None:
         """Send the session's events from its next one on."""
-        self._feeds[live.session.id] = Feed(live.session.id, live.session.log, self._transport)
+        session = live.session
+        waits = any(feed.session_id == session.id for feed in self._ending)
+        self._feeds[session.id] = Feed(session.id, session.log, self._transport, is_behind=waits)
 
     def detach(self, session_id: str) -> None:
-        """Stop sending the session's events."""
+        """Send what the session has logged so far, however late that is read, and no more."""
         feed = self._feeds.pop(session_id, None)
         if feed is not None:
-            feed.close()
+            feed.end()
+            if feed.is_behind:
+                self._ending.append(feed)
 
     async def close(self, timeout_s: float) -> None:
         """Answer what is pending, send what is left for at most `timeout_s`, close the fds."""
@@ -83,13 +92,14 @@ class Peer:
             await asyncio.wait(list(self._tasks), timeout=timeout_s)
         for task in list(self._tasks):
             task.cancel()
-        for session_id in list(self._feeds):
-            self.detach(session_id)
         self._transport.close(timeout_s)
+        for feed in (*self._ending, *self._feeds.values()):
+            feed.close()
 
     def _catch_up(self) -> None:
-        for feed in list(self._feeds.values()):
+        for feed in (*self._ending, *self._feeds.values()):
             feed.catch_up()
+        self._ending = [feed for feed in self._ending if feed.is_behind]
 
     def _take(self, data: bytes) -> None:
         for line in self._splitter.feed(data):
@@ -135,7 +145,10 @@ class Peer:
         answered = [answer for answer in answers if answer is not None]
         if answered:
             self._transport.write(encode_json(answered) + b"\n")
-        if any(isinstance(frame, dict) and frame.get("method") == SHUTDOWN for frame in frames):
+        if any(
+            answer is not None and "result" in answer and frame["method"] == SHUTDOWN
+            for frame, answer in zip(frames, answers, strict=True)
+        ):
             self._on_end()
 
     async def _member(self, frame: Any) -> JsonObject | None:
@@ -161,6 +174,9 @@ class Peer:
             return {"result": await dispatch(method, params, self)}
         except CordisError as error:
             return _error(error)
+        except Exception as error:
+            logger.exception("method %s failed", method)
+            return _error(CordisError(f"{method} failed inside the daemon: {error or type(error).__name__}"))
 
     def _initialize(self, params: JsonObject) -> JsonObject:
         """Check everything, then keep it: a failed call changes nothing."""

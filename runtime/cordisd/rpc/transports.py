@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import select
 import stat
 import time
 from collections.abc import Callable
 from typing import Final
+
+logger = logging.getLogger(__name__)
 
 READ_BYTES: Final = 1 << 18
 """Most bytes taken from one connection in one turn of the event loop."""
@@ -32,8 +35,8 @@ def claim_stdio() -> tuple[int, int]:
 class FdTransport:
     """Reads one fd and writes another. All writes of one loop turn leave in one system call.
 
-    `on_data` gets what arrived, `on_eof` is called once when nothing more will come, and `on_drained`
-    whenever a connection that was behind has caught up. A reader that went away makes later writes vanish.
+    `on_data` gets what arrived, `on_eof` is called when nothing more will come or go, and `on_drained`
+    whenever a connection that was behind has caught up.
     """
 
     def __init__(
@@ -93,7 +96,10 @@ class FdTransport:
         while self._unsent_bytes and not self._broken and time.monotonic() < deadline_s:
             select.select([], [self._writer], [], 0.05)
             self._send()
+            self._tell_drained()
         self._set_blocking(True)
+        self._broken = True  # a flush may still be scheduled: the descriptors are somebody else's soon
+        self._out, self._rest, self._unsent_bytes = [], memoryview(b""), 0
         os.close(self._reader)
         os.close(self._writer)
 
@@ -111,8 +117,11 @@ class FdTransport:
             self._on_eof()
 
     async def _read_file(self) -> None:
-        while data := await asyncio.to_thread(os.read, self._reader, READ_BYTES):
-            self._on_data(data)
+        try:
+            while data := await asyncio.to_thread(os.read, self._reader, READ_BYTES):
+                self._on_data(data)
+        except OSError as error:  # a directory, for instance
+            logger.error("cannot read requests: %s", error)
         self._on_eof()
 
     def _flush(self) -> None:
@@ -143,8 +152,9 @@ class FdTransport:
                 sent = os.write(self._writer, self._rest)
             except BlockingIOError:
                 return
-            except OSError:  # the reader is gone; it will not miss what is left
+            except OSError:  # the other side is gone, and will not miss what is left
                 self._broken = True
+                self._loop.call_soon(self._on_eof)
                 self._out, self._rest, self._unsent_bytes = [], memoryview(b""), 0
                 return
             self._rest = self._rest[sent:]

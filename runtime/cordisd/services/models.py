@@ -40,6 +40,16 @@ class RequestConfig(NamedTuple):
     reasoning_effort: str | None = None
     adapter_defaults: frozenset[str] = frozenset()
 
+    @property
+    def chosen_max_tokens(self) -> int | None:
+        """The limit that a client has set."""
+        return None if "maxTokens" in self.adapter_defaults else self.max_tokens
+
+    @property
+    def chosen_effort(self) -> str | None:
+        """The reasoning effort that a client has set."""
+        return None if "reasoningEffort" in self.adapter_defaults else self.reasoning_effort
+
 
 class ModelRequest(NamedTuple):
     """One request, complete. `messages` are encoded by the adapter's own `encode_message`."""
@@ -77,6 +87,10 @@ class ModelAdapter(Protocol):
 
     def check_effort(self, model: str, effort: str) -> None:
         """Raise `InvalidParamsError` when `model` does not support the reasoning effort."""
+        ...
+
+    def parameters(self, config: RequestConfig) -> JsonObject:
+        """Every parameter that a request of this configuration carries, for the log."""
         ...
 
     def encode_message(self, message: JsonObject) -> bytes | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import secrets
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from cordisd.session.disk import DiskCalls, cause_of, lock, make_private_folders
 from cordisd.session.header import SessionHeader
 from cordisd.session.names import TEMPORARY_SUFFIX
 from cordisd.session.rows import pack
+
+logger = logging.getLogger(__name__)
 
 FsyncPolicy = Literal["step", "turn", "never"]
 
@@ -55,6 +58,7 @@ class SessionLogFile:
         self._unsynced_folders: list[Path] = []
         self._synced_seq = next_seq
         self._failure: str | None = None
+        self._syncing: asyncio.Task[None] | None = None
 
     def append(self, events: Sequence[Event]) -> None:
         """Write `events` in one go; once this returns, a killed process loses none of them.
@@ -78,24 +82,35 @@ class SessionLogFile:
     async def sync(self) -> None:
         """Return once what was appended would survive a power cut; at once when `fsync` is "never".
 
-        Cancellation stops the waiting, not the disk.
+        Cancellation stops the waiting, not the disk; the next call, or the next append, hears how it went.
 
         Raises:
             LogWriteError: the disk could not promise it. What it holds is unknown, so this log is over.
         """
-        written = self._next_seq
-        if self.fsync == "never" or self._synced_seq == written:
+        if self.fsync == "never":
             return
+        while self._synced_seq < self._next_seq:
+            self._check_usable()
+            if self._syncing is None:
+                self._syncing = asyncio.get_running_loop().create_task(self._sync())
+            await asyncio.shield(self._syncing)
         self._check_usable()
+
+    async def _sync(self) -> None:
+        """Wait for the disk; a failure is left in `_failure`."""
         assert self._fd is not None
+        written = self._next_seq
         folders, self._unsynced_folders = self._unsynced_folders, []
+        fd = os.dup(self._fd)  # the log may be closed while the disk works
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._executor(), _sync_all, self._disk, self._fd, folders)
+            await loop.run_in_executor(self._executor(), _sync_all, self._disk, fd, folders)
+            self._synced_seq = written
         except OSError as problem:
             safe = f"of its {written} events only the first {self._synced_seq} are known to be safe"
-            raise self._fail(cause_of(problem), safe) from problem
-        self._synced_seq = max(self._synced_seq, written)
+            logger.error("%s", self._fail(cause_of(problem), safe))
+        finally:
+            self._syncing = None
 
     def close(self) -> None:
         """Let go of the file and its lock. Closing twice is harmless."""
@@ -182,9 +197,12 @@ def _cause_of_creation(problem: OSError | CordisError) -> str:
 
 
 def _sync_all(disk: DiskCalls, fd: int, folders: Sequence[Path]) -> None:
-    if os.fstat(fd).st_nlink == 0:
-        raise FileNotFoundError(errno.ENOENT, "the file was removed while the session ran")
-    disk.fsync(fd)
+    try:
+        if os.fstat(fd).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "the file was removed while the session ran")
+        disk.fsync(fd)
+    finally:
+        os.close(fd)
     for folder in folders:
         folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

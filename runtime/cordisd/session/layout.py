@@ -53,7 +53,7 @@ def refuse_old_layout(project: Path, session_id: str) -> None:
     """Raise `LogRefusedError` when a log of the session lies in `project` as an older layout had it."""
     for suffix in _flat_suffixes:
         flat = project / (encode_segment(session_id) + suffix)
-        if flat.is_file():  # a folder of that name belongs to another session
+        if os.path.isfile(flat):  # a folder of that name belongs to another session
             raise _old_layout(flat)
 
 

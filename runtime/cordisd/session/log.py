@@ -7,6 +7,7 @@ subscribers in order. The log keeps no event: the disk does.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Literal, NamedTuple, Protocol
 
 from cordisd.errors import LogWriteError
 from cordisd.events import Event, JsonObject, SurfaceOp
+
+logger = logging.getLogger(__name__)
 
 
 class Notice(NamedTuple):
@@ -101,6 +104,16 @@ class SessionLog:
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber) if subscriber in self._subscribers else None
 
+    def commit(self) -> None:
+        """Have everything logged so far on disk, so that it may have consequences.
+
+        Raises:
+            LogWriteError: the log cannot be written.
+        """
+        self.flush()
+        if self.failure is not None:
+            raise self.failure
+
     def flush(self) -> None:
         """Write and deliver what is pending now, instead of at the end of the loop turn."""
         if not self._pending:
@@ -112,12 +125,12 @@ class SessionLog:
                 if events:
                     self._sink.append(events)
             except LogWriteError as failure:
-                # Nothing of this batch is on disk, so no client may see it; what follows takes its place.
+                # No event of this batch is on disk, so no client may see it; what follows takes its place.
                 self.next_seq = events[0].seq
+                self._deliver([item for item in batch if isinstance(item, Notice)])
                 self._fail(failure)
                 return
-        for subscriber in list(self._subscribers):
-            subscriber(batch)
+        self._deliver(batch)
 
     async def end_step(self) -> None:
         """Wait for the disk where the store's policy is to do so after every step."""
@@ -139,6 +152,14 @@ class SessionLog:
         self._subscribers.clear()
         if self._sink is not None:
             self._sink.close()
+
+    def _deliver(self, batch: Sequence[Event | Notice]) -> None:
+        for subscriber in list(self._subscribers):
+            try:
+                subscriber(batch)
+            except Exception:  # whoever listens must not stop the session, nor the others
+                logger.exception("a subscriber of the session log failed; it gets nothing more")
+                self._subscribers.remove(subscriber)
 
     def _fail(self, failure: LogWriteError) -> None:
         self.failure = failure

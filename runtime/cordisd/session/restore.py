@@ -8,7 +8,7 @@ from contextlib import suppress
 from cordisd.errors import UnsupportedContentError
 from cordisd.events import SURFACE_TYPES, Event, JsonObject
 from cordisd.session.history import History
-from cordisd.session.session import InboxTarget, Memory
+from cordisd.session.session import Memory
 
 
 def restore(events: Iterable[Event], history: History) -> Memory:
@@ -20,8 +20,12 @@ def restore(events: Iterable[Event], history: History) -> Memory:
             case "turn/start":
                 memory.turn = data["turn"]
             case "agent/inbox/spliced":
-                apply_splice(memory.inbox[data["target"]], data)
+                removed = apply_splice(memory.inbox[data["target"]], data)
                 _remember_prompts(memory, data["inserted"])
+                if removed and "outcome" not in data:
+                    memory.take(removed)
+            case "turn/end":
+                memory.note_outcome(data)
             case "session/title":
                 memory.titled = True
             case "request/header":
@@ -57,6 +61,3 @@ def _remember_prompts(memory: Memory, messages: list[JsonObject]) -> None:
         key = message["source"].get("idempotencyKey")
         if key:
             memory.prompt_ids[key] = message["id"]
-
-
-__all__ = ["InboxTarget", "apply_splice", "last_directory", "restore"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -40,8 +40,27 @@ class Memory:
     """User messages waiting for their turn, or to join the next step."""
     prompt_ids: dict[str, str] = field(default_factory=dict)
     """Message id of each idempotency key that was used."""
+    prompt_id: str | None = None
+    """Message id of the prompt whose turn is the current one."""
+    outcomes: dict[str, JsonObject] = field(default_factory=dict)
+    """`turn/end` data of the prompts that came with a key, by message id."""
     usage: dict[str, int] = field(default_factory=dict)
     """Tokens spent by all model requests so far, by the names of `Usage`."""
+
+    def take(self, claimed: list[JsonObject]) -> None:
+        """Note the prompt among the messages that a turn has claimed."""
+        prompts = [message["id"] for message in claimed if message["source"].get("kind") == "user"]
+        self.prompt_id = prompts[-1] if prompts else None
+
+    def note_outcome(self, data: JsonObject) -> None:
+        """Keep the end of a turn whose prompt came with a key; an interrupted one may be sent again."""
+        key = next((key for key, prompt in self.prompt_ids.items() if prompt == self.prompt_id), None)
+        if key is None or self.prompt_id is None:
+            return
+        if data["reason"]["kind"] == "interrupted":
+            del self.prompt_ids[key]
+        else:
+            self.outcomes[self.prompt_id] = data
 
     def count_usage(self, usage: JsonObject) -> None:
         """Add one request's tokens to the total."""
@@ -98,10 +117,6 @@ class Session:
         """Own a cancelled task that still cleans up; `settle` awaits it."""
         self._stragglers.add(task)
         task.add_done_callback(self._forget)
-
-    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start `work` as a task of the session, awaited by `settle`."""
-        self.linger(asyncio.get_running_loop().create_task(work))
 
     async def settle(self, timeout_s: float) -> None:
         """Wait for the tasks that still clean up, at most `timeout_s`."""

@@ -88,7 +88,9 @@ class SessionStore:
         for folder in find_folders(self.root, header.id):
             if is_locked(folder / LOG_NAME):
                 raise _busy_elsewhere(header.id, folder)
-            raise SessionExistsError(f'session "{header.id}" already exists: {folder}')
+            raise SessionExistsError(
+                f'session "{header.id}" already exists: {folder}; session/resume goes on with it'
+            )
         return self._file(path, header)
 
     def open(self, session_id: str) -> StoredSession:

@@ -83,6 +83,8 @@ class Bash:
         self._recovery: asyncio.Task[None] | None = None
         self._status = 0
         """`$?` of the last command."""
+        self._destination: str | None = None
+        """Where the live shell has to go before its next command."""
         self._notes: list[str] = []
         """What the next result must begin with."""
         self._closed = False
@@ -102,27 +104,9 @@ class Bash:
             await self._recovered()
             return await self._run(text)
 
-    async def move(self, cwd: str) -> None:
-        """Make `cwd` the directory of the shell, live or yet to start."""
-        async with self._lock:
-            self._cwd = cwd
-            await self._recovered()
-            live = self._live
-            if live is None or live.exit_status is not None:
-                return
-            # Without a failing status, which `set -e` would take for the end of the shell.
-            text = f"\\builtin cd -- {quote(cwd)} 2>/dev/null || \\builtin :"
-            moment = Moment.now()
-            exchange = live.call(text.encode("utf-8", "surrogateescape"), 0)
-            try:
-                ending = await live.limit(exchange, self._settings.timeout_s)
-            except asyncio.CancelledError:
-                await self._stop_for_cancel(live, exchange, moment)
-                raise
-            if ending is not Ending.FINISHED:
-                await self._bury(live)
-            elif not _is_same_place(live.cwd, cwd):
-                self._notes.append(f"[The shell could not enter {cwd}; it is still in {live.cwd}.]")
+    def move(self, cwd: str) -> None:
+        """Make `cwd` the directory of the shell, live or yet to start, from its next command on."""
+        self._cwd = self._destination = cwd
 
     def announce_reset(self) -> None:
         """Have the next result say that the state of an earlier shell is lost."""
@@ -139,6 +123,10 @@ class Bash:
         deadline_s = asyncio.get_running_loop().time() + self._settings.timeout_s
         for _ in range(_N_STARTS):
             live = await self._ready()
+            while self._destination is not None and live is self._live:
+                await self._go(live, self._destination)
+            if live is not self._live:
+                continue
             moment = Moment.now()
             exchange = live.call(command, self._status)
             try:
@@ -168,10 +156,11 @@ class Bash:
             self._status = 0
             settings = self._settings
             spec = ShellSpec(self._realm, SHELL_ARGV, self._environment())
+            place = self._cwd
             try:
                 async with asyncio.timeout(settings.timeout_s):
                     live = await LiveShell.start(
-                        self._guardian, spec, self._cwd, settings.stdin, settings.input_wait_s
+                        self._guardian, spec, place, settings.stdin, settings.input_wait_s
                     )
             except TimeoutError as failure:
                 raise ShellError(f"bash did not start in {settings.timeout_s:g} s") from failure
@@ -179,11 +168,33 @@ class Bash:
                 await live.end()
                 raise ShellError("this session's shell is closed")
             self._live = live
-            if not _is_same_place(self._live.cwd, self._cwd):
+            self._has_arrived(place)
+            if not _is_same_place(live.cwd, place):
                 self._notes.append(
-                    f"[The workspace {self._cwd} cannot be entered; the shell started in {self._live.cwd}.]"
+                    f"[The workspace {place} cannot be entered; the shell started in {live.cwd}.]"
                 )
         return self._live
+
+    def _has_arrived(self, place: str) -> None:
+        if self._destination == place:  # else the session has moved on meanwhile
+            self._destination = None
+
+    async def _go(self, live: LiveShell, place: str) -> None:
+        """Lead the shell to `place`, or give it up."""
+        # Without a failing status, which `set -e` would take for the end of the shell.
+        text = f"\\builtin cd -- {quote(place)} 2>/dev/null || \\builtin :"
+        moment = Moment.now()
+        exchange = live.call(text.encode("utf-8", "surrogateescape"), 0)
+        try:
+            ending = await live.limit(exchange, self._settings.timeout_s)
+        except asyncio.CancelledError:
+            await self._stop_for_cancel(live, exchange, moment)
+            raise
+        self._has_arrived(place)
+        if ending is not Ending.FINISHED:
+            await self._bury(live)
+        elif not _is_same_place(live.cwd, place):
+            self._notes.append(f"[The shell could not enter {place}; it is still in {live.cwd}.]")
 
     async def _bury(self, live: LiveShell) -> None:
         """Give up a shell that has not run what it was given; the next result says so, once."""

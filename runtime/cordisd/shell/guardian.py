@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
 _CLOSE_LIMIT_S = 2.0
+_ANSWER_LIMIT_S = 3.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -106,6 +107,8 @@ class Guardian:
         Raises:
             ShellError: it could not be started, or the guardian is gone.
         """
+        import asyncio
+
         loop = self._attach()
         answer: asyncio.Future[SpawnedShell] = loop.create_future()
 
@@ -149,7 +152,17 @@ class Guardian:
             self._request({"op": "spawn"}, receive, [spec_fd])
         finally:
             os.close(spec_fd)
-        return await answer
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                self._discard(answer.result())  # reply and cancellation have met
+            raise
+
+    def _discard(self, spawned: SpawnedShell) -> None:
+        for fd in (spawned.master_fd, spawned.control_fd, spawned.command_fd):
+            os.close(fd)
+        self._request({"op": "end", "pid": spawned.pid}, lambda *_: None)
 
     async def kill_since(self, shell_pid: int, moment: Moment) -> None:
         """End what a shell has started since `moment`, TERM first; the shell itself goes on."""
@@ -190,11 +203,23 @@ class Guardian:
             os.close(handle)
 
     async def _ask(self, message: dict[str, Any]) -> None:
-        """Have something ended. Without a guardian there is nothing left to end."""
+        """Have something ended. Without a guardian there is nothing left to end.
+
+        Raises:
+            ShellError: the guardian does not answer, because it was stopped for instance.
+        """
+        import asyncio
+
         if self._lost is None:
             answer: asyncio.Future[None] = self._attach().create_future()
             self._request(message, lambda *_: _set(answer))
-            await answer
+            try:
+                async with asyncio.timeout(_ANSWER_LIMIT_S):
+                    await answer
+            except TimeoutError as failure:
+                raise ShellError(
+                    f"the guardian (pid {self.pid}) did not answer in {_ANSWER_LIMIT_S:g} s"
+                ) from failure
 
     def _attach(self) -> asyncio.AbstractEventLoop:
         import asyncio

@@ -70,6 +70,8 @@ def _detach(keep_fd: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _libc.prctl(_PR_SET_NAME, b"cordisd-guard", 0, 0, 0)
+    # Somebody may have stopped this process; it must not sleep through the daemon's death.
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
 
 
 def _before_exec() -> None:

@@ -28,9 +28,8 @@ def text(value: str) -> dict[str, Any]:
 
 
 def result(*content: dict[str, Any]) -> dict[str, Any]:
-    return message(
-        "user", {"type": "tool-result", "toolCallId": "c1", "content": list(content), "isError": False}
-    )
+    block = {"type": "tool-result", "toolCallId": "c1", "content": list(content), "isError": False}
+    return message("user", block) | {"source": {"kind": "tool", "callId": "c1"}}
 
 
 def call(arguments: str, **more: Any) -> dict[str, Any]:
@@ -120,8 +119,10 @@ def test_an_image_is_refused_by_name(value: dict[str, Any]) -> None:
         encode_message(value)
 
 
-def test_lone_surrogates_are_replaced_and_everything_else_is_kept() -> None:
-    assert encode_wire("a\ud83d b\udc00 é😀") == '"a\ufffd b\ufffd é😀"'.encode()
+def test_lone_surrogates_survive_as_escapes_and_everything_else_is_kept() -> None:
+    assert encode_wire("é😀") == '"é😀"'.encode()
+    assert json.loads(encode_wire("a\ud83d b\udc00 é😀")) == "a\ud83d b\udc00 é😀"
+    assert encode_wire("a\ud83d") == b'"a\\ud83d"'
 
 
 @given(st.text(alphabet=st.characters(), max_size=20))

@@ -101,6 +101,11 @@ class ChatAdapter:
                 f'"{self.provider}"; it must be {allowed}{nearest(effort, efforts or ())}'
             )
 
+    def parameters(self, config: RequestConfig) -> JsonObject:
+        """Every parameter that the composition, or the client, has written into the request."""
+        before_tools, after_tools = self._settings.parameters(config)
+        return {**before_tools, **after_tools}
+
     def encode_message(self, message: JsonObject) -> bytes | None:
         """One surface message as a chat message; None for an assistant without content.
 

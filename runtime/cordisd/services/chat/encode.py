@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from cordisd.errors import UnsupportedContentError
-from cordisd.events import decode_json
+from cordisd.events import decode_json, encode_json
 from cordisd.services.tools import ToolSchema
 
 JsonObject = dict[str, Any]
@@ -24,17 +24,16 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=
 
 
 def encode_wire(value: object) -> bytes:
-    """Compact UTF-8 JSON for a model. Lone surrogates become U+FFFD: no server accepts them.
+    """Compact UTF-8 JSON for a model. Lone surrogates survive, as escapes.
 
     Raises:
         ValueError: NaN or infinity.
         TypeError: not a JSON value.
     """
-    text = _encode(value)
     try:
-        return text.encode("utf-8")
+        return _encode(value).encode("utf-8")
     except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf-8")
+        return encode_json(value)
 
 
 def encode_message(message: JsonObject, wire_arguments: WireArguments = "sanitize") -> bytes | None:
@@ -49,7 +48,7 @@ def encode_message(message: JsonObject, wire_arguments: WireArguments = "sanitiz
     content: list[JsonObject] = message["content"]
     if message["role"] == "assistant":
         return encode_wire(_assistant(content, wire_arguments)) if content else None
-    if content and content[0]["type"] == "tool-result":
+    if message["source"]["kind"] == "tool":
         return b",".join(encode_wire(_tool_result(block)) for block in content)
     return encode_wire({"role": "user", "content": _text_of(content)})
 
@@ -143,7 +142,7 @@ def _tool_result(block: JsonObject) -> JsonObject:
 
 def _text_of(content: Sequence[JsonObject]) -> str:
     for block in content:
-        if block["type"] != "text":
+        if block["type"] != "text" or not isinstance(block.get("text"), str):
             raise UnsupportedContentError(
                 f'this model adapter sends text only; the message holds a block of type "{block["type"]}"'
             )

@@ -33,6 +33,7 @@ _CONTEXT = (
     r"|reduce the length of the (?:messages|prompt|input)"
 )
 _WORDED_CODES = (
+    (r"content[ _]filter|content[ _]policy", "CONTENT_FILTER"),
     (r"rate[ _-]?limit|too many requests", "RATE_LIMIT"),
     (r"authentication|unauthori[sz]ed|invalid[ _]api[ _]key|permission", "AUTH"),
     (r"invalid[ _]request|bad[ _]?request", "INVALID_REQUEST"),

@@ -1,0 +1,387 @@
+"""Races and faults that were once wrong: each answered, nothing lost, nothing done behind the log's back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from daemon import Daemon, clean_environment
+from mock_chat import Hang, MockChatThread, Reply, call, calls, delta, error, text
+from processes import children, gone
+
+
+def request(number: object, method: str, **params: object) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode() + b"\n"
+
+
+def prompt_of(words: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": words}]
+
+
+def kinds(daemon: Daemon, session: str = "s") -> list[str]:
+    return [event["type"] for event in daemon.events(session)]
+
+
+def freeze_log(daemon: Daemon, session: str = "s") -> None:
+    """From now on the daemon cannot make its log any longer."""
+    [log] = daemon.sessions.glob(f"*/{session}/session.jsonl")
+    size = log.stat().st_size
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (size, size))
+
+
+def test_no_tool_runs_that_the_log_does_not_know_of(tmp_path: Path) -> None:
+    script = [calls(("c1", "bash", {"command": "sleep 1"}), ("c2", "bash", {"command": "touch ran"}))]
+    with MockChatThread([*script, text("end")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize()
+        daemon.prompt("s", "go")
+        daemon.wait(lambda: "tool/call" in kinds(daemon))
+        time.sleep(0.3)
+        freeze_log(daemon)
+        daemon.wait_idle("s")
+        assert daemon.events("s")[-1]["data"]["reason"]["error"]["code"] == "LOG_WRITE_FAILED"
+        assert not (tmp_path / "ran").exists()
+        assert len(mock.requests) == 1
+
+
+def test_nothing_reaches_the_model_that_is_not_in_the_log_and_the_queue_hears_of_it(tmp_path: Path) -> None:
+    with MockChatThread([call("c1", "bash", {"command": "sleep 1"}), text("end")]) as mock:
+        with Daemon(tmp_path, model_url=mock.url) as daemon:
+            daemon.initialize()
+            first = daemon.prompt("s", "go")
+            second = daemon.prompt("s", "waits")
+            daemon.wait(lambda: "tool/call" in kinds(daemon))
+            time.sleep(0.3)
+            freeze_log(daemon)
+            daemon.wait_idle("s")
+            assert len(mock.requests) == 1
+            ends = [f["params"] for f in daemon.frames if f.get("method") == "session.completed"]
+            assert [(end["messageId"], end["turn"], end["stopReason"]) for end in ends] == [
+                (first, 1, "error"),
+                (second, None, "error"),
+            ]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text"},
+        {"type": "text", "text": 5},
+        {"type": "tool-result", "toolCallId": "x", "content": []},
+        {"type": "tool-call", "id": "x", "name": "bash", "arguments": "{}"},
+        {"type": "x", "deep": json.loads("[" * 200 + "]" * 200)},
+    ],
+)
+def test_a_block_that_no_user_can_say_is_refused(block: dict[str, object], tmp_path: Path) -> None:
+    with Daemon(tmp_path) as daemon:
+        daemon.initialize()
+        code, message = daemon.refused("session/prompt", {"sessionId": "s", "contentBlocks": [block]})
+        assert code == -32602
+        assert "contentBlocks" in message
+        assert daemon.request("session/list")["sessions"] == []
+
+
+def test_a_number_that_is_no_number_is_refused_before_it_reaches_a_log(tmp_path: Path) -> None:
+    with MockChatThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize()
+        daemon.send_raw(request(1, "session/prompt").replace(b"{}", b'{"sessionId":"s","x":1e999}'))
+        daemon.send_raw(b'{"jsonrpc":"2.0","id":1e999,"method":"rpc.ping"}\n')
+        daemon.request("rpc.ping")
+        answers = [frame for frame in daemon.frames if frame.get("error")]
+        assert [(answer["id"], answer["error"]["code"]) for answer in answers] == [(None, -32700)] * 2
+        assert daemon.run("s", "fine")[-1]["data"]["reason"] == {"kind": "completed"}
+
+
+def test_moving_a_session_does_not_wait_for_the_command_that_runs(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    script = [
+        call("c1", "bash", {"command": "sleep 2; pwd"}),
+        call("c2", "bash", {"command": "pwd"}),
+        text("end"),
+    ]
+    with MockChatThread([*script, text("more")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize()
+        daemon.prompt("s", "go")
+        daemon.wait(lambda: "tool/call" in kinds(daemon))
+        time.sleep(0.3)
+        began = time.monotonic()
+        daemon.request("session/working-directory/set", {"sessionId": "s", "path": "sub"}, timeout_s=1)
+        daemon.prompt("s", "queued")
+        assert time.monotonic() - began < 1
+        daemon.wait(lambda: sum(kind == "turn/end" for kind in kinds(daemon)) == 2)
+        told = [
+            event["data"]["message"]["content"][0]["content"][0]["text"]
+            for event in daemon.events("s")
+            if event["type"] == "tool/result"
+        ]
+        assert told == [str(tmp_path), str(tmp_path / "sub")]
+
+
+@pytest.mark.parametrize("queue", ["keep", "drop"])
+def test_a_note_that_waits_for_a_prompt_starts_no_turn(queue: str, tmp_path: Path) -> None:
+    with MockChatThread([Reply([delta({"content": "…"}), Hang()]), text("ok")]) as mock:
+        with Daemon(tmp_path, model_url=mock.url) as daemon:
+            daemon.initialize()
+            daemon.prompt("s", "go")
+            daemon.wait(lambda: mock.requests)
+            daemon.request("session/working-directory/set", {"sessionId": "s", "path": "/tmp"})
+            daemon.request("session/cancel", {"sessionId": "s", "queue": queue})
+            daemon.wait_idle("s")
+            time.sleep(0.2)
+            assert len(mock.requests) == 1
+            daemon.run("s", "next")
+            contents = [message["content"] for message in mock.requests[1].json["messages"]]
+            assert contents[-1] == "next"
+            assert ("/tmp" in contents[-2]) == (queue == "keep")
+
+
+def test_a_prompt_cancelled_in_the_same_breath_is_in_the_history_or_was_dropped(tmp_path: Path) -> None:
+    with MockChatThread([text("ok"), text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize()
+        daemon.request("session/create", {"sessionId": "s"})
+        prompt = request("p", "session/prompt", sessionId="s", contentBlocks=prompt_of("first"))
+        daemon.send_raw(prompt + request("c", "session/cancel", sessionId="s"))
+        daemon.wait_idle("s")
+        assert kinds(daemon)[:3] == ["agent/inbox/spliced", "turn/start", "agent/inbox/spliced"]
+        assert kinds(daemon)[-1] == "turn/end"
+        assert "user/message" in kinds(daemon)
+        daemon.run("s", "second")
+        sent = [message["content"] for message in mock.requests[-1].json["messages"][1:]]
+        assert sent[0] == "first"
+        assert sent[-1] == "second"
+
+
+def test_racing_closes_end_the_session_once(tmp_path: Path) -> None:
+    with MockChatThread([call("c1", "bash", {"command": "sleep 60"})]) as mock:
+        with Daemon(tmp_path, model_url=mock.url) as daemon:
+            daemon.initialize()
+            daemon.prompt("s", "go")
+            daemon.wait(lambda: "tool/call" in kinds(daemon))
+            numbers = [daemon.send("session/close", {"sessionId": "s"}) for _ in range(3)]
+            answers = [daemon.wait(lambda n=n: daemon.answer(n)) for n in numbers]
+            assert [answer.get("error", {}).get("code") for answer in answers] == [None, -32002, -32002]
+            assert daemon.end() == 0
+            assert b"Traceback" not in daemon.stderr
+
+
+def test_a_shutdown_notification_in_a_batch_ends_nothing(tmp_path: Path) -> None:
+    with Daemon(tmp_path) as daemon:
+        batch = [{"jsonrpc": "2.0", "method": "shutdown"}, {"jsonrpc": "2.0", "id": 1, "method": "rpc.ping"}]
+        daemon.send_raw(json.dumps(batch).encode() + b"\n")
+        assert json.loads(daemon.next_line()) == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
+        assert daemon.request("rpc.ping") == {}
+
+
+def test_a_client_that_only_stops_reading_for_good_ends_the_daemon(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "cordisd"],
+        cwd=tmp_path,
+        env=clean_environment(DSH_SESSION_ROOT=str(tmp_path / "logs")),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write(request(1, "rpc.ping"))
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(request(2, "rpc.ping"))
+        process.stdin.flush()
+        assert process.wait(5) == 0
+        assert process.stderr.read() == b""
+
+
+def test_requests_may_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "requests").write_bytes(request(1, "rpc.ping") + request(2, "nope"))
+    for name, n_answers in ((str(tmp_path / "requests"), 2), (os.devnull, 0)):
+        with open(name, "rb") as file:
+            done = subprocess.run(
+                [sys.executable, "-m", "cordisd"],
+                cwd=tmp_path,
+                env=clean_environment(DSH_SESSION_ROOT=str(tmp_path / "logs")),
+                stdin=file,
+                capture_output=True,
+                timeout=20,
+            )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert len(done.stdout.splitlines()) == n_answers
+
+
+def test_a_session_closed_while_its_reader_is_behind_is_still_told_to_the_end(tmp_path: Path) -> None:
+    n_pieces = 400
+    with MockChatThread([Reply([delta({"content": "x" * 50_000})] * n_pieces + [delta({}, "stop")])]) as mock:
+        daemon = Daemon(tmp_path, model_url=mock.url)
+        daemon.pause_reading()
+        daemon.initialize()
+        daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})
+        deadline = time.monotonic() + 30
+        logs = tmp_path.parent / f"{tmp_path.name}-sessions"
+        while not any(b'"turn/end"' in path.read_bytes()[-400:] for path in logs.glob("*/s/session.jsonl")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        daemon.send("session/close", {"sessionId": "s"})
+        time.sleep(0.5)
+        daemon.wait(lambda: any(f.get("method") == "session.completed" for f in daemon.frames), 30)
+        events = daemon.events("s")
+        assert [event["seq"] for event in events] == list(range(len(events)))
+        assert events[-1]["type"] == "turn/end"
+        daemon.end()
+
+
+def test_a_stopped_guardian_does_not_keep_the_daemon_from_ending(tmp_path: Path) -> None:
+    with MockChatThread([call("c1", "bash", {"command": "echo hi"}), text("end")]) as mock:
+        with Daemon(tmp_path, model_url=mock.url) as daemon:
+            daemon.initialize()
+            daemon.run("s", "go")
+            [guardian] = children(daemon.process.pid)
+            os.kill(guardian, signal.SIGSTOP)
+            try:
+                assert daemon.request("shutdown") == {}
+                assert daemon.process.wait(8) == 0
+                assert gone({guardian}, 2), "the death of the daemon wakes it"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(guardian, signal.SIGCONT)
+            assert daemon.log("s")[-1]["type"] == "turn/end"
+        assert b"Traceback" not in daemon.stderr
+        assert b"guardian" in daemon.stderr
+
+
+def test_the_parameters_of_a_request_are_in_the_log(tmp_path: Path) -> None:
+    patch = tmp_path / "patch.yml"
+    patch.write_text(
+        "- id: model\n  config:\n    provider: deepseek-official\n"
+        "    parameters: {temperature: 0.5, top_p: 0.9}\n"
+    )
+    work = tmp_path / "w"
+    work.mkdir()
+    argv = [sys.executable, "-m", "cordisd", "serve", "--stdio", "minimal", "--patch", str(patch)]
+    with MockChatThread([text("ok")]) as mock, Daemon(work, model_url=mock.url, argv=argv) as daemon:
+        daemon.initialize()
+        events = daemon.run("s", "x")
+        header = next(event["data"] for event in events if event["type"] == "request/header")
+        assert header["header"]["config"]["temperature"] == 0.5
+        assert header["parameters"] == {"temperature": 0.5, "top_p": 0.9}
+        assert set(header["sha256"]) == {"system", "tools", "parameters"}
+        assert mock.requests[0].json["top_p"] == 0.9
+
+
+def test_calls_run_though_the_finish_reason_is_stop(tmp_path: Path) -> None:
+    head = {"index": 0, "id": "c1", "function": {"name": "bash", "arguments": '{"command":"echo ran"}'}}
+    replies = [Reply([delta({"tool_calls": [head]}), delta({}, "stop")]), text("end")]
+    with MockChatThread(replies) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize()
+        daemon.run("s", "go")
+        assert mock.requests[1].json["messages"][-1]["content"] == "ran"
+
+
+def test_a_retry_after_of_a_second_is_waited_for(tmp_path: Path) -> None:
+    with MockChatThread([error(429, "slow", retry_after="1"), text("ok")]) as mock:
+        with Daemon(tmp_path, model_url=mock.url) as daemon:
+            daemon.initialize()
+            events = daemon.run("s", "go")
+            [retry] = [event["data"] for event in events if event["type"] == "llm/retry"]
+            assert retry["delayMs"] == 1000
+            assert events[-1]["data"]["reason"] == {"kind": "completed"}
+
+
+def test_a_creation_that_failed_can_be_tried_again(tmp_path: Path) -> None:
+    with MockChatThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize()
+        daemon.sessions.write_text("in the way")
+        code, _ = daemon.refused("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("x")})
+        assert code <= -32010
+        daemon.sessions.unlink()
+        daemon.request("session/create", {"sessionId": "t"})
+        assert daemon.run("t", "x")[-1]["data"]["reason"] == {"kind": "completed"}
+
+
+def test_a_key_is_remembered_over_a_restart_unless_its_turn_was_cut(tmp_path: Path) -> None:
+    script = [text("done"), Reply([delta({"content": "…"}), Hang()]), text("again")]
+    with MockChatThread(script) as mock:
+        daemon = Daemon(tmp_path, model_url=mock.url)
+        daemon.initialize()
+        first = daemon.prompt("s", "one", idempotencyKey="A")
+        daemon.wait_idle("s")
+        cut = daemon.prompt("s", "two", idempotencyKey="B")
+        daemon.wait(lambda: len(mock.requests) == 2)
+        daemon.process.send_signal(signal.SIGKILL)
+        daemon.end()
+        with Daemon(tmp_path, model_url=mock.url) as again:
+            again.initialize()
+            again.request("session/resume", {"sessionId": "s"})
+            assert again.prompt("s", "one", idempotencyKey="A") == first
+            [told] = [f["params"] for f in again.frames if f.get("method") == "session.completed"]
+            assert told["messageId"] == first
+            assert again.prompt("s", "two", idempotencyKey="B") != cut
+            again.wait_idle("s")
+            assert len(mock.requests) == 3
+
+
+def test_what_a_session_was_created_with_survives_a_resume(tmp_path: Path) -> None:
+    with MockChatThread([text("a"), text("b")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize(model="base")
+        daemon.request("session/create", {"sessionId": "s", "model": "ckpt-7", "maxTokens": 64})
+        daemon.run("s", "x")
+        daemon.request("session/close", {"sessionId": "s"})
+        daemon.request("session/resume", {"sessionId": "s"})
+        daemon.run("s", "y")
+        asked = [(request.json["model"], request.json["max_tokens"]) for request in mock.requests]
+        assert asked == [("ckpt-7", 64)] * 2
+
+
+def test_an_empty_session_leaves_its_id_free(tmp_path: Path) -> None:
+    with MockChatThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize()
+        daemon.request("session/create", {"sessionId": "s"})
+        daemon.request("session/close", {"sessionId": "s"})
+        daemon.run("s", "x")
+
+
+def test_a_directory_that_does_not_exist_makes_no_session(tmp_path: Path) -> None:
+    with Daemon(tmp_path) as daemon:
+        daemon.initialize(cwd=str(tmp_path / "typo"))
+        code, message = daemon.refused("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("x")})
+        assert code == -32602
+        assert str(tmp_path / "typo") in message
+
+
+@pytest.mark.parametrize("length", [240, 250, 255])
+def test_an_id_may_be_as_long_as_a_file_name(length: int, tmp_path: Path) -> None:
+    with MockChatThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize()
+        assert daemon.run("i" * length, "x")[-1]["data"]["reason"] == {"kind": "completed"}
+
+
+def test_a_session_resumed_while_its_reader_is_behind_is_told_in_order_and_once(tmp_path: Path) -> None:
+    flood = Reply([delta({"content": "x" * 50_000})] * 400 + [delta({}, "stop")])
+    with MockChatThread([flood, text("after")]) as mock:
+        daemon = Daemon(tmp_path, model_url=mock.url)
+        daemon.pause_reading()
+        daemon.initialize()
+        daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})
+        logs = tmp_path.parent / f"{tmp_path.name}-sessions"
+        deadline = time.monotonic() + 30
+        while not any(b'"turn/end"' in path.read_bytes()[-400:] for path in logs.glob("*/s/session.jsonl")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        daemon.send("session/close", {"sessionId": "s"})
+        daemon.send("session/resume", {"sessionId": "s"})
+        daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("more")})
+        time.sleep(0.5)
+        daemon.wait(
+            lambda: sum(f.get("method") == "session.completed" for f in daemon.frames) == 2, timeout_s=30
+        )
+        seqs = [event["seq"] for event in daemon.events("s")]
+        assert seqs == sorted(set(seqs))
+        assert len(seqs) == seqs[-1], "all but the end of the seed, which is never sent"
+        daemon.end()
