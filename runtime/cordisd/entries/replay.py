@@ -19,11 +19,11 @@ from cordisd.errors import CompositionError, CordisError, InvalidParamsError, Pr
 from cordisd.events import Failure, JsonObject, encode_json
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
+from cordisd.replay.overrides import apply_overrides
+from cordisd.replay.scripts import Call, Hang, Play, Script, playable, read_script
+from cordisd.replay.tokens import Request, fill
 from cordisd.services.models import Chunk, ModelInfo, ModelRegistry, ModelRequest, RequestConfig
 from cordisd.services.retry import RetryPolicy
-from cordisd.session.overrides import apply_overrides
-from cordisd.session.scripts import Call, Hang, Play, Script, playable, read_script
-from cordisd.session.tokens import Request, fill
 from cordisd.settings import EntryConfig, NonNegativeInt, PositiveInt
 
 DEFAULT_PROVIDER: Final = "deepseek-official"

@@ -16,8 +16,8 @@ from typing import Final, TypeGuard
 
 from cordisd.errors import CompositionError, Problem, nearest
 from cordisd.events import JsonObject, decode_json
-from cordisd.session.scripts import Call, Hang, Play, Unfinished
-from cordisd.session.tokens import check_tokens
+from cordisd.replay.scripts import Call, Hang, Play, Unfinished
+from cordisd.replay.tokens import check_tokens
 
 CHUNK_TYPES: Final = (
     "block-start",

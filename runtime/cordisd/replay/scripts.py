@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from cordisd.errors import CompositionError, LogError, Problem
 from cordisd.events import Event, Failure, JsonObject, decode_json
+from cordisd.replay.tokens import check_tokens
 from cordisd.session.header import SessionHeader
 from cordisd.session.reading import events_of, read_header
 from cordisd.session.rows import ROW_TYPES
-from cordisd.session.tokens import check_tokens
 
 Chunk = dict[str, Any]
 
