@@ -35,7 +35,7 @@ from ptyprocess import PtyProcess
 from cordisd.shell.driver import COMMAND_FD, CONTROL_FD
 from cordisd.shell.reaper import Process, Sweep, children, descendants, process_of, send
 
-_TICK_MS = 5
+_TICK_MS = 3
 _TERM_GRACE_S = 0.3
 _SWEEP_LIMIT_S = 0.7
 _STRAY_LIMIT_S = 0.3
@@ -119,7 +119,7 @@ class _Keeper:
         """Kill what is below this process, and return when it is gone (or cannot be killed)."""
         own = os.getpid()
         now_s = time.monotonic()
-        sweep = Sweep(lambda: descendants(own), lambda _: set(), now_s, 0, _FINAL_LIMIT_S)
+        sweep = Sweep(lambda: descendants(own), set, now_s, 0, _FINAL_LIMIT_S)
         while not sweep.step(time.monotonic()):
             with suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
@@ -147,10 +147,10 @@ class _Keeper:
             case "kill_since":
                 since = (message["ticks"], message["last_pid"])
                 self._sweep(
-                    lambda: _started_after(message["pid"], *since),
+                    lambda: [one for one in descendants(message["pid"]) if _is_younger(one, *since)],
                     _TERM_GRACE_S,
                     lambda: self._send({"id": message["id"]}),
-                    spared=lambda killed: _groups_of_others(message["pid"], killed),
+                    spared=lambda: _groups_of_older(message["pid"], since),
                 )
         return True
 
@@ -176,7 +176,7 @@ class _Keeper:
             lambda: descendants(shell),
             _TERM_GRACE_S,
             lambda: send(itself, signal.SIGKILL),
-            spared=lambda _: {itself.group},
+            spared=lambda: {itself.group},
         )
 
     def _reap(self) -> None:
@@ -224,7 +224,7 @@ class _Keeper:
         grace_s: float,
         done: Callable[[], None],
         *,
-        spared: Callable[[list[Process]], set[int]] = lambda _: set(),
+        spared: Callable[[], set[int]] = set,
         limit_s: float = _SWEEP_LIMIT_S,
     ) -> None:
         self._sweeps.append((Sweep(targets, spared, time.monotonic(), grace_s, limit_s), done))
@@ -280,20 +280,16 @@ def _start(spec_fd: int, opened: contextlib.ExitStack) -> tuple[int, str, list[i
     return shell.pid, spec["realm"], [shell.fd, control_read, command]
 
 
-def _started_after(shell: int, ticks: int, last_pid: int) -> list[Process]:
-    """Descendants of `shell` begun after a moment; within its clock tick the pid decides."""
-    return [
-        process
-        for process in descendants(shell)
-        if process.start_ticks > ticks or (process.start_ticks == ticks and process.pid > last_pid)
-    ]
+def _is_younger(process: Process, ticks: int, last_pid: int) -> bool:
+    """Whether the process began after a moment; within its clock tick the pid decides."""
+    return (process.start_ticks, process.pid) > (ticks, last_pid)
 
 
-def _groups_of_others(shell: int, killed: list[Process]) -> set[int]:
-    """Process groups of `shell` and of what it has started before."""
-    others = set(descendants(shell)) - set(killed)
+def _groups_of_older(shell: int, since: tuple[int, int]) -> set[int]:
+    """Process groups of `shell` and of what it had started before a moment."""
     itself = process_of(shell)
-    return {process.group for process in others} | ({itself.group} if itself else set())
+    older = [process for process in descendants(shell) if not _is_younger(process, *since)]
+    return {process.group for process in (*older, *([itself] if itself else []))}
 
 
 def _make_plain(terminal: int) -> None:

@@ -14,6 +14,8 @@ from functools import cache
 from typing import NamedTuple
 
 _MAX_FREEZE_ROUNDS = 200
+_N_EMPTY_LOOKS = 4
+"""Looks in a row that must find nothing: one can miss a process that forks and ends all the time."""
 
 
 class Process(NamedTuple):
@@ -80,7 +82,7 @@ def send(process: Process, number: int) -> None:
 
 
 class Sweep:
-    """The end of a changing set of processes: TERM, after a grace KILL, until a look finds none.
+    """The end of a changing set of processes: TERM, after a grace KILL, until none is found.
 
     `step` is called every few milliseconds by the owner of the clock. Process groups are killed whole, which
     none outruns by forking, but for those that `spared` names: they have members outside the set.
@@ -89,7 +91,7 @@ class Sweep:
     def __init__(
         self,
         targets: Callable[[], list[Process]],
-        spared: Callable[[list[Process]], set[int]],
+        spared: Callable[[], set[int]],
         now_s: float,
         grace_s: float,
         limit_s: float,
@@ -100,12 +102,15 @@ class Sweep:
         self._give_up_at_s = now_s + limit_s
         self._asked: set[Process] = set()
         self._killed_before = False
+        self._n_empty_looks = 0
 
     def step(self, now_s: float) -> bool:
         """Go on; True when nothing is left, or the limit has passed."""
         alive = self._targets()
         if not alive:
-            return True
+            self._n_empty_looks += 1
+            return self._n_empty_looks == _N_EMPTY_LOOKS
+        self._n_empty_looks = 0
         if now_s < self._kill_at_s:
             for process in alive:
                 if process not in self._asked:
@@ -113,7 +118,7 @@ class Sweep:
                     send(process, signal.SIGTERM)
                     send(process, signal.SIGCONT)  # a stopped process handles TERM only once it runs
             return False
-        for group in {process.group for process in alive} - self._spared(alive):
+        for group in {process.group for process in alive} - self._spared():
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
         for process in self._freeze(alive) if self._killed_before else alive:
