@@ -327,6 +327,19 @@ def test_a_key_is_remembered_over_a_restart_unless_its_turn_was_cut(tmp_path: Pa
             assert len(mock.requests) == 3
 
 
+def test_the_key_of_a_dropped_prompt_may_be_used_again(tmp_path: Path) -> None:
+    with MockChatThread([Reply([delta({"content": "…"}), Hang()]), text("ok")]) as mock:
+        with Daemon(tmp_path, model_url=mock.url) as daemon:
+            daemon.initialize()
+            daemon.prompt("s", "runs")
+            first = daemon.prompt("s", "waits", idempotencyKey="k")
+            daemon.wait(lambda: mock.requests)
+            assert daemon.request("session/cancel", {"sessionId": "s"})["dropped"] == [first]
+            daemon.wait_idle("s")
+            assert daemon.prompt("s", "waits", idempotencyKey="k") != first
+            daemon.wait(lambda: len(mock.requests) == 2)
+
+
 def test_what_a_session_was_created_with_survives_a_resume(tmp_path: Path) -> None:
     with MockChatThread([text("a"), text("b")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize(model="base")

@@ -28,6 +28,7 @@ def drop(session: Session) -> list[str]:
     for target in ("next-step", "next-turn"):
         if count := len(_waiting(session, target)):
             dropped += _remove(session, target, count, outcome="canceled")
+    session.memory.forget(dropped)
     return [message["id"] for message in dropped]
 
 

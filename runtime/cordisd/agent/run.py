@@ -56,11 +56,11 @@ class Runner:
             SessionError: the session is closed, or its log cannot be written.
         """
         self._check_open()
-        known = self.session.memory.prompt_ids
-        if idempotency_key is not None and idempotency_key in known:
-            first_id = known[idempotency_key]
-            if first_id in self.session.memory.outcomes:
-                self._announce(first_id, self.session.memory.outcomes[first_id])
+        memory = self.session.memory
+        if idempotency_key is not None and idempotency_key in memory.prompt_ids:
+            first_id = memory.prompt_ids[idempotency_key]
+            if first_id in memory.outcomes:
+                self._announce(first_id, memory.outcomes[first_id])
             return first_id
         source: JsonObject = {"kind": "user"}
         if idempotency_key is not None:
@@ -69,7 +69,7 @@ class Runner:
         inbox.insert(self.session, "next-turn", message)
         message_id: str = message["id"]
         if idempotency_key is not None:
-            known[idempotency_key] = message_id
+            memory.prompt_ids[idempotency_key] = message_id
         if self._driver is None:
             self._wake()
         return message_id

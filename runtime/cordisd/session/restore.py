@@ -22,7 +22,9 @@ def restore(events: Iterable[Event], history: History) -> Memory:
             case "agent/inbox/spliced":
                 removed = apply_splice(memory.inbox[data["target"]], data)
                 _remember_prompts(memory, data["inserted"])
-                if removed and "outcome" not in data:
+                if "outcome" in data:
+                    memory.forget(removed)
+                elif removed:
                     memory.take(removed)
             case "turn/end":
                 memory.note_outcome(data)

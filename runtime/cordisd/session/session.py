@@ -52,6 +52,11 @@ class Memory:
         prompts = [message["id"] for message in claimed if message["source"].get("kind") == "user"]
         self.prompt_id = prompts[-1] if prompts else None
 
+    def forget(self, dropped: list[JsonObject]) -> None:
+        """Let the keys of prompts that were taken off the queue be used again."""
+        ids = {message["id"] for message in dropped}
+        self.prompt_ids = {key: prompt for key, prompt in self.prompt_ids.items() if prompt not in ids}
+
     def note_outcome(self, data: JsonObject) -> None:
         """Keep the end of a turn whose prompt came with a key; an interrupted one may be sent again."""
         key = next((key for key, prompt in self.prompt_ids.items() if prompt == self.prompt_id), None)
