@@ -184,25 +184,6 @@ class Usage(TypedDict):
     reasoningTokens: NotRequired[int]
 
 
-class Block(TypedDict):
-    """A content block: text, reasoning, tool-call, tool-result or image."""
-
-    type: str
-    text: NotRequired[str]
-    id: NotRequired[str]
-    name: NotRequired[str]
-    arguments: NotRequired[str]
-
-
-class Message(TypedDict):
-    """A message of the history. `role` user (also for tool results, in format 0) or assistant."""
-
-    role: Literal["user", "assistant"]
-    content: list[JsonObject]
-    source: JsonObject
-    id: str
-
-
 class TurnEndReason(TypedDict):
     """Why a turn ended, in the published set of kinds."""
 

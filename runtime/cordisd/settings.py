@@ -6,7 +6,7 @@ string below it. pydantic is not asked to read those strings: it would parse the
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -15,7 +15,6 @@ PositiveInt = Annotated[int, Field(ge=1, le=2**53 - 1)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-JsonObject = dict[str, Any]
 
 
 class EntryConfig(BaseModel):

@@ -6,11 +6,9 @@ checks what it receives in `rpc`, the SDK the few fields that it relies on.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NotRequired, TypedDict
+from typing import Final, Literal, NotRequired, TypedDict
 
-from cordisd.events import TurnEndReason, Usage
-
-JsonObject = dict[str, Any]
+from cordisd.events import JsonObject, TurnEndReason, Usage
 
 PROTOCOL_VERSION: Final = 1
 """Grows when a client of the previous version would misread us; additions do not change it."""

@@ -10,10 +10,11 @@ from typing import ClassVar
 from pydantic import Field
 
 from cordisd.errors import ShellError, ToolError
+from cordisd.events import JsonObject
 from cordisd.kernel.entry import Entry, Lifetime
 from cordisd.kernel.scope import Scope
 from cordisd.services.secrets import SecretNames
-from cordisd.services.tools import JsonObject, ToolCall, ToolRegistry, ToolResult, ToolSchema
+from cordisd.services.tools import ToolCall, ToolRegistry, ToolResult, ToolSchema
 from cordisd.session.realm import Realm
 from cordisd.settings import EntryConfig, Milliseconds, PositiveInt
 from cordisd.shell.bash import Bash, BashSettings, OnTimeout

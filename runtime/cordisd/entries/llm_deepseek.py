@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
 from cordisd.entries.openai import ModelRow, seconds_or_none, served
+from cordisd.events import JsonObject
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
 from cordisd.services.chat import endpoint
@@ -17,7 +18,6 @@ from cordisd.services.models import ModelInfo, ModelRegistry, RequestConfig
 from cordisd.services.retry import RetryPolicy
 from cordisd.settings import EntryConfig, Milliseconds, PositiveInt
 
-JsonObject = dict[str, Any]
 Effort = Literal["off", "low", "high", "max"]
 
 PROVIDER = "deepseek-official"

@@ -6,10 +6,11 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from cordisd.events import JsonObject
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
 from cordisd.services.chat import endpoint
@@ -19,8 +20,6 @@ from cordisd.services.models import ModelInfo, ModelRegistry, RequestConfig
 from cordisd.services.retry import RetryPolicy
 from cordisd.services.secrets import SecretNames
 from cordisd.settings import EntryConfig, Milliseconds, PositiveInt
-
-JsonObject = dict[str, Any]
 
 _OWN_PARAMETERS = frozenset({"model", "messages", "tools"})
 _OWN_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection"})

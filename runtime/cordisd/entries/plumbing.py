@@ -12,9 +12,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from cordisd.events import JsonObject
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
-from cordisd.settings import EntryConfig, JsonObject, Milliseconds, PositiveInt
+from cordisd.settings import EntryConfig, Milliseconds, PositiveInt
 
 
 class PlumbingEntry(Entry):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import StringConstraints
 
+from cordisd.events import JsonObject
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
-from cordisd.services.tools import JsonObject, ToolCall, ToolRegistry, ToolResult, ToolSchema
+from cordisd.services.tools import ToolCall, ToolRegistry, ToolResult, ToolSchema
 from cordisd.session.realm import Realm
 from cordisd.settings import EntryConfig, NonNegativeInt, PositiveInt
 

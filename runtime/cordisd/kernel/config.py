@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from yaml.nodes import Node
 
 from cordisd.errors import nearest
+from cordisd.events import JsonObject
 from cordisd.kernel.document import find
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.report import Report
@@ -16,7 +17,6 @@ from cordisd.settings import EntryConfig
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, ValidationError
 
-JsonObject = dict[str, Any]
 Path = tuple[str | int, ...]
 
 _SAID_BY_SCHEMA = frozenset(

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from cordisd.errors import CordisError, nearest
+from cordisd.events import JsonObject
 from cordisd.services.retry import RetryPolicy
 from cordisd.services.tools import ToolSchema
 
-JsonObject = dict[str, Any]
 Chunk = dict[str, Any]
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from cordisd.errors import CordisError
-
-JsonObject = dict[str, Any]
+from cordisd.events import JsonObject
 
 
 class ToolSchema(NamedTuple):

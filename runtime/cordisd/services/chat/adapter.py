@@ -12,11 +12,11 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cordisd import __version__
 from cordisd.errors import InvalidParamsError, nearest
-from cordisd.events import Failure
+from cordisd.events import Failure, JsonObject
 from cordisd.services.chat.assemble import failed
 from cordisd.services.chat.completion import CompletionStream
 from cordisd.services.chat.encode import (
@@ -33,7 +33,6 @@ from cordisd.services.retry import RetryPolicy
 if TYPE_CHECKING:
     from cordisd.services.chat.transport import ChatClient, Response
 
-JsonObject = dict[str, Any]
 
 MAX_ERROR_BODY_BYTES = 64 * 1024
 

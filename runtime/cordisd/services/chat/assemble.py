@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
 
-from cordisd.events import Failure, Usage
+from cordisd.events import Failure, JsonObject, Usage
 from cordisd.services.chat.toolcalls import ToolCalls
 
-JsonObject = dict[str, Any]
 Chunk = dict[str, Any]
 
 _FINISH_KINDS = {"stop": "stop", "tool_calls": "tool-calls", "length": "max-tokens"}

@@ -7,12 +7,11 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from cordisd.events import Failure, decode_json
+from cordisd.events import Failure, JsonObject, decode_json
 from cordisd.services.chat.assemble import Assembler, failed
 from cordisd.services.chat.failures import stated_failure
 from cordisd.services.chat.sse import EventParser
 
-JsonObject = dict[str, Any]
 Chunk = dict[str, Any]
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024

@@ -8,13 +8,12 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from cordisd.errors import UnsupportedContentError
-from cordisd.events import decode_json, encode_json
+from cordisd.events import JsonObject, decode_json, encode_json
 from cordisd.services.tools import ToolSchema
 
-JsonObject = dict[str, Any]
 WireArguments = Literal["sanitize", "raw"]
 
 NO_OUTPUT = "(no output)"

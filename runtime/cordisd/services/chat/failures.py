@@ -8,12 +8,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from cordisd.errors import CordisError
-from cordisd.events import Failure, decode_json
-
-JsonObject = dict[str, Any]
+from cordisd.events import Failure, JsonObject, decode_json
 
 MAX_MESSAGE_CHARS = 2_000
 """A longer error text is cut; some servers answer with the whole request."""

@@ -8,11 +8,9 @@ call's arguments are complete.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from cordisd.events import decode_json, encode_json
+from cordisd.events import JsonObject, decode_json, encode_json
 
-JsonObject = dict[str, Any]
 CallIndex = int | str | None
 
 
