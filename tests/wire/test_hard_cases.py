@@ -357,7 +357,7 @@ def test_an_empty_session_leaves_its_id_free(tmp_path: Path) -> None:
         daemon.initialize()
         daemon.request("session/create", {"sessionId": "s"})
         daemon.request("session/close", {"sessionId": "s"})
-        daemon.run("s", "x")
+        assert daemon.run("s", "x")[-1]["data"]["reason"] == {"kind": "completed"}
 
 
 def test_a_directory_that_does_not_exist_makes_no_session(tmp_path: Path) -> None:

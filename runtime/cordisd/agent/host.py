@@ -8,10 +8,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from cordisd import __version__
+from cordisd.agent.live import Live, SessionSettings
 from cordisd.agent.run import Runner
 from cordisd.agent.turn import LoopSettings
 from cordisd.errors import (
@@ -35,7 +35,7 @@ from cordisd.session.history import History
 from cordisd.session.log import EventSink, SessionLog
 from cordisd.session.realm import Realm
 from cordisd.session.restore import last_directory, restore
-from cordisd.session.session import Session, new_message
+from cordisd.session.session import Session
 from cordisd.session.store import SessionStore, StoredSession
 from cordisd.session.title import TitleLimits
 from cordisd.shell.guardian import Guardian
@@ -44,29 +44,6 @@ logger = logging.getLogger(__name__)
 
 ABORT_S = 0.6
 """How long a shutdown waits for turns to log their end before it answers."""
-
-
-class SessionSettings(NamedTuple):
-    """What a connection has chosen for the sessions it makes. `cwd` is absolute."""
-
-    cwd: str
-    config: RequestConfig
-
-
-@dataclass(slots=True)
-class Live:
-    """A session in memory, with what drives it. `owner` is the connection that made or resumed it."""
-
-    session: Session
-    runner: Runner
-    owner: object
-
-    def move(self, cwd: str) -> None:
-        """Record the new directory, move the shell, and leave a note for the model's next step."""
-        self.session.realm.move(cwd)
-        self.session.log.append("working-directory/change", {"cwd": cwd}, ignorable=True)
-        note = f"The working directory of this session is now {cwd}"
-        self.runner.steer(new_message([{"type": "text", "text": note}], {"kind": "working-directory"}))
 
 
 @dataclass(slots=True)
@@ -241,7 +218,7 @@ class Host:
         live = self.get(session_id)
         await live.runner.stop("user")
         try:
-            await _close(live.session)
+            await live.close()
         finally:
             del self._live[session_id]
             if live.session.log.path is None or live.session.log.next_seq > 0:
@@ -267,7 +244,7 @@ class Host:
             except ShellError as error:
                 logger.error("%s", error)
         for live in list(self._live.values()):
-            await _close(live.session)
+            await live.close()
         self._live.clear()
         await self.scope.close()
 
@@ -351,14 +328,3 @@ def _let_go(opening: asyncio.Future[StoredSession]) -> None:
     """Close a log that was opened for somebody who has gone."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().file.close()
-
-
-async def _close(session: Session) -> None:
-    """Let go of all that a stopped session owns; a failing part is logged and the rest goes on."""
-    await session.settle(timeout_s=0.2)
-    for close in (session.scope.close, session.realm.close):
-        try:
-            await close()
-        except Exception:
-            logger.exception("closing session %s", session.id)
-    session.log.close()

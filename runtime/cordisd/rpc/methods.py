@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cordisd.agent.host import SessionSettings
+from cordisd.agent.live import SessionSettings
 from cordisd.errors import InvalidParamsError
 from cordisd.events import JsonObject
 from cordisd.rpc import params as p

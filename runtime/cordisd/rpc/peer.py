@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cordisd import __version__
-from cordisd.agent.host import Host, Live, SessionSettings
+from cordisd.agent.host import Host
+from cordisd.agent.live import Live, SessionSettings
 from cordisd.errors import (
     CordisError,
     InvalidParamsError,

@@ -1,0 +1,46 @@
+"""A live session: what it is, what drives it, who may act on it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cordisd.agent.run import Runner
+from cordisd.services.models import RequestConfig
+from cordisd.session.session import Session, new_message
+
+logger = logging.getLogger(__name__)
+
+
+class SessionSettings(NamedTuple):
+    """What a connection has chosen for the sessions it makes. `cwd` is absolute."""
+
+    cwd: str
+    config: RequestConfig
+
+
+@dataclass(slots=True)
+class Live:
+    """A session in memory, with what drives it. `owner` is the connection that made or resumed it."""
+
+    session: Session
+    runner: Runner
+    owner: object
+
+    def move(self, cwd: str) -> None:
+        """Record the new directory, move the shell, and leave a note for the model's next step."""
+        self.session.realm.move(cwd)
+        self.session.log.append("working-directory/change", {"cwd": cwd}, ignorable=True)
+        note = f"The working directory of this session is now {cwd}"
+        self.runner.steer(new_message([{"type": "text", "text": note}], {"kind": "working-directory"}))
+
+    async def close(self) -> None:
+        """Let go of all that a stopped session owns; a failing part is logged and the rest goes on."""
+        await self.session.settle(timeout_s=0.2)
+        for close in (self.session.scope.close, self.session.realm.close):
+            try:
+                await close()
+            except Exception:
+                logger.exception("closing session %s", self.session.id)
+        self.session.log.close()
