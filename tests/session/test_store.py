@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import stat
@@ -157,6 +158,27 @@ def test_sync_reaches_the_file_and_its_new_folders_once(tmp_path: Path) -> None:
     session, project, root, above = file.path.parents[:4]
     expected = (file.path, session, project, root, above, file.path)
     assert synced == [path.stat().st_ino for path in expected]
+
+
+def test_a_sync_without_a_descriptor_left_is_a_failure_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dup(fd: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    file = SessionStore(tmp_path).create(header())
+    file.append(finished_session())
+
+    async def run() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "dup", dup)
+            with pytest.raises(LogWriteError, match="open files"):
+                await file.sync()
+        with pytest.raises(LogWriteError, match="open files"):
+            await file.sync()
+
+    asyncio.run(run())
+    file.close()
 
 
 def test_a_second_sync_waits_for_the_first(tmp_path: Path) -> None:

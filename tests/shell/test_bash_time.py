@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from cordisd.errors import ShellError
 from cordisd.shell.bash import Bash
+from cordisd.shell.guardian import Moment
+from cordisd.shell.live import LiveShell
 from cordisd.shell.report import RESET_NOTICE, WAS_RESET_NOTICE
 
 
@@ -102,6 +105,22 @@ def test_a_cancelled_command_is_gone_when_the_cancellation_returns(drive):
         assert (await bash.run("echo $x")).text == "kept"
 
     drive(body)
+
+
+def test_a_command_that_cannot_be_ended_costs_the_shell_and_not_the_next_command(drive, monkeypatch):
+    async def unanswered(self: LiveShell, moment: Moment) -> None:
+        raise ShellError("the guardian does not answer")
+
+    async def body(bash: Bash) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(LiveShell, "kill_since", unanswered)
+            with pytest.raises(ShellError, match="does not answer"):
+                await bash.run("trap '' INT; sleep 1000")
+        result = await bash.run("echo next")
+        assert not result.timed_out and result.text.endswith("next")
+        assert WAS_RESET_NOTICE in result.text
+
+    drive(body, timeout_s=1)
 
 
 def test_a_shell_lost_to_a_cancellation_is_announced(drive):

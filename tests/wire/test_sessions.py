@@ -216,6 +216,19 @@ def test_a_second_process_cannot_take_a_live_session(tmp_path: Path) -> None:
             first.run("s", "y")
 
 
+def test_an_ignorable_event_of_another_shape_does_not_hinder_a_resume(tmp_path: Path) -> None:
+    with MockChatThread([text("a"), text("b")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize()
+        last = daemon.run("s", "x")[-1]
+        daemon.request("session/close", {"sessionId": "s"})
+        [log] = daemon.sessions.glob("*/s/session.jsonl")
+        foreign = {"type": "working-directory/change", "seq": last["seq"] + 1, "time": last["time"]}
+        with log.open("a") as file:
+            file.write(json.dumps({**foreign, "data": {"to": "/x"}, "ignorable": True}) + "\n")
+        daemon.request("session/resume", {"sessionId": "s"})
+        assert daemon.run("s", "y")[-1]["data"]["reason"] == {"kind": "completed"}
+
+
 def test_a_killed_daemon_leaves_a_log_that_resumes_with_a_closed_call(tmp_path: Path) -> None:
     script = [call("c1", "bash", {"command": "sleep 300"}), text("back")]
     with MockChatThread(script) as mock:

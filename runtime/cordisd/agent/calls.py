@@ -57,15 +57,15 @@ async def run_calls(
 ) -> None:
     """Run the tool-call blocks of an assistant message; every call gets exactly one result, in model order.
 
-    When cancelled, calls that run or never ran get an error result at once; what a tool still has to clean up
-    goes on as a task of the session.
+    When cancelled, or when the log cannot be written, calls that run or never ran get an error result at
+    once; what a tool still has to clean up goes on as a task of the session.
     """
     pending = list(blocks)
     try:
         for parallel, group in _groups(blocks, tools):
             await _run_group(session, turn, step, pending, group, tools, max_parallel if parallel else 1)
     finally:
-        for block in pending:  # only when cancelled
+        for block in pending:  # only when cancelled, or the log failed
             event = _log_call(session, turn, step, block)
             _log_result(session, turn, step, block["id"], ABORTED_BEFORE_DISPATCH, event)
 
@@ -113,7 +113,7 @@ async def _run_group(
             while running and running[0].task.done():
                 _log_finished(session, turn, step, running.pop(0))
     finally:
-        for one in running:  # only when cancelled
+        for one in running:  # only when cancelled, or the log failed
             if one.task.done():
                 _log_finished(session, turn, step, one)
             else:

@@ -155,11 +155,12 @@ class Host:
         self._check_serving()
         if not os.path.isdir(settings.cwd):
             raise InvalidParamsError(f'session "{session_id}": cwd is no directory: {settings.cwd}')
-        if session_id in self._live or session_id in self._closed_ids:
-            state = "is live" if session_id in self._live else "was closed"
-            raise SessionExistsError(
-                f'session "{session_id}" already exists; it {state} (session/resume reopens a closed one)'
-            )
+        store = self.scope.find(SessionStore)
+        if session_id in self._live:
+            raise SessionExistsError(f'session "{session_id}" already exists; it is live')
+        if session_id in self._closed_ids:
+            hint = "" if store is None else " (session/resume reopens it)"
+            raise SessionExistsError(f'session "{session_id}" already exists; it was closed{hint}')
         header = SessionHeader(
             id=session_id,
             created_at=time.time_ns() // 1_000_000,
@@ -172,7 +173,6 @@ class Host:
         )
         if choices:
             settings = settings._replace(config=self._choose(settings.config, choices))
-        store = self.scope.find(SessionStore)
         sink = store.create(header) if store is not None else None
         return await self._assemble(header, sink, settings, owner, [], settings.cwd)
 
@@ -198,10 +198,10 @@ class Host:
         except asyncio.CancelledError:
             opening.add_done_callback(_let_go)
             raise
-        cwd = last_directory(stored.events)
-        if cwd is None or not os.path.isdir(cwd):
-            cwd = stored.header.cwd or settings.cwd
         try:
+            cwd = last_directory(stored.events)
+            if cwd is None or not os.path.isdir(cwd):
+                cwd = stored.header.cwd or settings.cwd
             choices = {**_effort_of(stored.events), **stored.header.cordisd.get("choices", {})}
             settings = settings._replace(config=self._choose(settings.config, choices))
         except BaseException:
@@ -295,10 +295,12 @@ class Host:
             )
             live = Live(session, Runner(session, scope.find(LoopSettings) or LoopSettings()), owner)
         except BaseException:
-            await scope.close()
-            await realm.close()
-            if sink is not None:
-                sink.close()
+            try:
+                await scope.close()
+                await realm.close()
+            finally:
+                if sink is not None:
+                    sink.close()
             raise
         self._live[header.id] = live
         self.on_open(live)

@@ -56,7 +56,9 @@ async def prompt(peer: Peer, params: p.Prompt) -> JsonObject:
 async def steer(peer: Peer, params: p.Steer) -> JsonObject:
     """`session/steer`: a message that joins the next step."""
     message = new_message(_blocks(params.content_blocks), {"kind": "user"})
-    peer.own(params.session_id).runner.steer(message)
+    live = peer.own(params.session_id)
+    live.runner.steer(message)
+    live.session.log.commit()
     return {"messageId": message["id"]}
 
 
@@ -135,6 +137,7 @@ async def set_directory(peer: Peer, params: p.SetDirectory) -> JsonObject:
     if not os.path.isdir(cwd):
         raise InvalidParamsError(f'session/working-directory/set: directory does not exist: "{cwd}"')
     live.move(cwd)
+    live.session.log.commit()
     return {"cwd": cwd}
 
 

@@ -140,7 +140,7 @@ class FdTransport:
         self._tell_drained()
 
     def _tell_drained(self) -> None:
-        if self._was_behind and self._unsent_bytes < HIGH_WATER_BYTES // 2:
+        if self._was_behind and not self._broken and self._unsent_bytes < HIGH_WATER_BYTES // 2:
             self._was_behind = False
             self._on_drained()
 

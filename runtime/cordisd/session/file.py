@@ -101,9 +101,9 @@ class SessionLogFile:
         assert self._fd is not None
         written = self._next_seq
         folders, self._unsynced_folders = self._unsynced_folders, []
-        fd = os.dup(self._fd)  # the log may be closed while the disk works
         loop = asyncio.get_running_loop()
         try:
+            fd = os.dup(self._fd)  # the log may be closed while the disk works
             await loop.run_in_executor(self._executor(), _sync_all, self._disk, fd, folders)
             self._synced_seq = written
         except OSError as problem:

@@ -46,8 +46,9 @@ def restore(events: Iterable[Event], history: History) -> Memory:
 
 def last_directory(events: Iterable[Event]) -> str | None:
     """The directory that the session last moved to, or None when it never moved."""
-    moves = [event.data["cwd"] for event in events if event.type == "working-directory/change"]
-    return moves[-1] if moves else None
+    moves = [event.data.get("cwd") for event in events if event.type == "working-directory/change"]
+    places = [cwd for cwd in moves if isinstance(cwd, str)]  # another harness may use the word otherwise
+    return places[-1] if places else None
 
 
 def apply_splice(items: list[JsonObject], data: JsonObject) -> list[JsonObject]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -136,6 +137,10 @@ class Bash:
                     ending = await self._stop(live, exchange, moment, _INTERRUPT_GRACE_S)
             except asyncio.CancelledError:
                 await self._stop_for_cancel(live, exchange, moment)
+                raise
+            except ShellError:  # the command could not be ended: nothing may be typed into it
+                with contextlib.suppress(ShellError):
+                    await self._bury(live)
                 raise
             if stopped in _UNFINISHED:
                 return await self._report(live, exchange, ending, command, stopped=stopped)
