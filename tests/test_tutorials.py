@@ -18,7 +18,7 @@ def test_a_tutorial_runs_as_written(tutorial: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(tutorial)],
         cwd=tmp_path,
-        env=clean_environment(),
+        env=clean_environment(TMPDIR=str(tmp_path)),
         capture_output=True,
         text=True,
         timeout=50,

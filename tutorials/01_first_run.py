@@ -42,12 +42,12 @@ def main() -> None:
             print(result.final_response)
 
             assert result.stop_reason == "completed"
-            assert result.events[0]["type"] == "agent/inbox/spliced"
+            assert [event["seq"] for event in result.events] == list(range(len(result.events)))
 
             # The tools ran for real: what the model created is on disk.
-            assert any(workspace.iterdir())
+            assert (workspace / "durations.py").is_file()
 
-        # The log outlives the daemon: a header, then every event, numbered without a gap.
+        # The log outlives the daemon: a header, then every event, runs of deltas packed into one line.
         [log] = logs.glob("*/first/session.jsonl")
         header, *lines = [json.loads(line) for line in log.read_text().splitlines()]
         assert header["id"] == "first"

@@ -59,8 +59,10 @@ def test_without_arguments_an_ended_pipe_is_served_and_ends_cleanly(tmp_path: Pa
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(("target", "said"), [("/dev/full", "cannot write to standard output"), ("pipe", "")])
-def test_an_output_that_cannot_be_written_is_one_line_at_most(target: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("target", "n_lines"), [("/dev/full", 1), ("pipe", 0)])
+def test_an_output_that_cannot_be_written_is_one_line_at_most(
+    target: str, n_lines: int, tmp_path: Path
+) -> None:
     if target == "pipe":
         reader, writer = os.pipe()
         os.close(reader)
@@ -79,6 +81,6 @@ def test_an_output_that_cannot_be_written_is_one_line_at_most(target: str, said:
     finally:
         os.close(writer)
     assert done.returncode == 1
-    assert said in done.stderr.splitlines()[-1]
-    assert "BrokenPipe" not in done.stderr
-    assert "OSError" not in done.stderr
+    assert done.stderr.count("cannot write to standard output") == n_lines
+    for word in ('Traceback (most recent call last):\n  File "/', "BrokenPipe", "OSError", "ignored"):
+        assert word not in done.stderr

@@ -13,20 +13,31 @@ from cordisd.errors import ShellError
 from cordisd.shell.bash import Bash
 from cordisd.shell.guardian import Moment
 from cordisd.shell.live import LiveShell
+from cordisd.shell.reaper import children, descendants
 from cordisd.shell.report import RESET_NOTICE, WAS_RESET_NOTICE
 
 
 def _descendants() -> set[str]:
-    """Command lines of everything below this process but the guardian and the shells themselves."""
-    from cordisd.shell.reaper import descendants
+    """Command lines of all below this process but the guardian and its shells; forks of those count."""
+    found = set()
+    for guardian in children(os.getpid()):
+        shells = set(children(guardian))
+        for process in descendants(guardian):
+            try:
+                words = Path(f"/proc/{process.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if not (process.pid in shells and words.startswith("/bin/bash --noprofile")):
+                found.add(words.strip())
+    return found
 
-    names = set()
-    for process in descendants(os.getpid()):
-        try:
-            names.add(Path(f"/proc/{process.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue
-    return {name for name in names if not name.startswith("/bin/bash --noprofile") and "pytest" not in name}
+
+async def _runs(command: str) -> None:
+    """Wait until a process of that command line runs in the shell."""
+    end = time.monotonic() + 10
+    while command not in _descendants():
+        assert time.monotonic() < end, _descendants()
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +106,8 @@ def test_a_cancelled_command_is_gone_when_the_cancellation_returns(drive):
     async def body(bash: Bash) -> None:
         await bash.run("x=kept")
         task = asyncio.create_task(bash.run("sleep 1000"))
-        await asyncio.sleep(0.2)
-        task.cancel()
+        await _runs("sleep 1000")
+        assert task.cancel()
         start = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -138,10 +149,10 @@ def test_a_shell_lost_to_a_cancellation_is_announced(drive):
 def test_cancelling_twice_leaves_a_usable_shell(drive):
     async def body(bash: Bash) -> None:
         task = asyncio.create_task(bash.run("(trap '' INT TERM; sleep 1000)"))
-        await asyncio.sleep(0.2)
-        task.cancel()
+        await _runs("sleep 1000")
+        assert task.cancel()
         await asyncio.sleep(0.05)
-        task.cancel()
+        assert task.cancel(), "it still cleans up"
         with pytest.raises(asyncio.CancelledError):
             await task
         assert (await bash.run("echo a")).text.endswith("a")
@@ -166,14 +177,20 @@ def test_a_command_cancelled_in_the_queue_is_not_run(drive, tmp_path: Path):
 
 def test_cancelling_at_the_moment_of_the_end_harms_nothing(drive):
     async def body(bash: Bash) -> None:
+        began = time.monotonic()
+        for _ in range(10):
+            await bash.run("echo a")
+        call_s = (time.monotonic() - began) / 10
+        n_cancelled = 0
         for n in range(100):
             task = asyncio.create_task(bash.run(f"echo {n}"))
-            await asyncio.sleep(n * 0.00001)
+            await asyncio.sleep(call_s * n / 40)
             task.cancel()
             try:
                 assert (await task).text == str(n)
             except asyncio.CancelledError:
-                pass
+                n_cancelled += 1
+        assert 0 < n_cancelled < 100, "before and after the end"
         assert (await bash.run("echo clean")).text == "clean"
 
     drive(body)
@@ -193,18 +210,23 @@ def test_moving_takes_the_live_shell_along(drive, tmp_path: Path):
 
 def test_a_move_at_any_moment_of_a_start_or_of_a_move_is_in_force_at_the_next_command(drive, tmp_path):
     places = [str(tmp_path / f"p{n}") for n in range(24)]
+    n_meanwhile = [0, 0, 0]
 
     async def body(bash: Bash) -> None:
         for n, place in enumerate(places):
             os.mkdir(place)
             if n % 3 == 0:
                 await bash.run("exit")  # the next command starts a shell
+            if n % 3 == 1:
+                bash.move(str(tmp_path))  # the next command moves the shell
             running = asyncio.ensure_future(bash.run("true"))
             await asyncio.sleep(n * 0.0005)
+            n_meanwhile[n % 3] += not running.done()
             bash.move(place)
             await running
             result = await bash.run("pwd")
             assert result.text.split("\n")[-1] == place
             assert "cannot be entered" not in result.text
+        assert n_meanwhile[0] and n_meanwhile[1], "during a start, and during a move"
 
     drive(body)

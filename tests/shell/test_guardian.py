@@ -170,7 +170,10 @@ def test_a_start_cancelled_on_the_way_leaves_no_shell(guardian: Guardian):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.sleep(0.3)
+        await (await _spawn_and_end(guardian))  # requests are served in order: the first has been by now
+        end = time.monotonic() + 3
+        while descendants(guardian.pid) and time.monotonic() < end:
+            await asyncio.sleep(0.02)
         assert descendants(guardian.pid) == []
         assert len(os.listdir("/proc/self/fd")) == n_fds
         await guardian.close()
@@ -230,18 +233,21 @@ for _ in range(3):
         while time.time() < end:
             if os.fork():
                 os._exit(0)
+open("fleeing", "w").close()
 time.sleep(60)
 """
     )
 
     async def main() -> None:
         bash = Bash(
-            guardian, "r", str(tmp_path), partial(tool_environment, os.environ), BashSettings(timeout_s=0.3)
+            guardian, "r", str(tmp_path), partial(tool_environment, os.environ), BashSettings(timeout_s=1)
         )
         result = await bash.run(f"{sys.executable} flee.py")
         assert result.timed_out and not result.shell_reset
         assert {process.pid for process in descendants(guardian.pid)} == {bash._live.pid}
-        await bash.run(f"{sys.executable} flee.py & disown")
+        os.remove(tmp_path / "fleeing")
+        await bash.run(f"{sys.executable} flee.py & disown; until [ -e fleeing ]; do sleep .01; done")
+        assert (tmp_path / "fleeing").exists()
         await bash.close()
         assert descendants(guardian.pid) == []
         await guardian.close()

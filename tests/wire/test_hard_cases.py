@@ -16,7 +16,7 @@ import pytest
 
 from daemon import Daemon, clean_environment
 from mock_chat import Hang, MockChatThread, Reply, call, calls, delta, error, text
-from processes import children, gone
+from processes import children, descendants, gone
 
 
 def request(number: object, method: str, **params: object) -> bytes:
@@ -216,10 +216,24 @@ def test_requests_may_come_from_a_file(tmp_path: Path) -> None:
         assert len(done.stdout.splitlines()) == n_answers
 
 
+def assert_answered_before_the_end_was_told(daemon: Daemon, number: int) -> None:
+    """What a feed holds back comes after the answer: so the reader was behind when that was given."""
+    answer = daemon.answer(number)
+    assert answer is not None and answer["result"] == {}
+    [first_end, *_] = [
+        n
+        for n, frame in enumerate(daemon.frames)
+        if frame.get("method") == "session.event" and frame["params"]["event"]["type"] == "turn/end"
+    ]
+    assert daemon.frames.index(answer) < first_end
+
+
 def test_a_session_closed_while_its_reader_is_behind_is_still_told_to_the_end(tmp_path: Path) -> None:
     n_pieces = 400
-    with MockChatThread([Reply([delta({"content": "x" * 50_000})] * n_pieces + [delta({}, "stop")])]) as mock:
-        daemon = Daemon(tmp_path, model_url=mock.url)
+    with (
+        MockChatThread([Reply([delta({"content": "x" * 50_000})] * n_pieces + [delta({}, "stop")])]) as mock,
+        Daemon(tmp_path, model_url=mock.url) as daemon,
+    ):
         daemon.pause_reading()
         daemon.initialize()
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})
@@ -228,9 +242,9 @@ def test_a_session_closed_while_its_reader_is_behind_is_still_told_to_the_end(tm
         while not any(b'"turn/end"' in path.read_bytes()[-400:] for path in logs.glob("*/s/session.jsonl")):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        daemon.send("session/close", {"sessionId": "s"})
-        time.sleep(0.5)
+        closing = daemon.send("session/close", {"sessionId": "s"})
         daemon.wait(lambda: any(f.get("method") == "session.completed" for f in daemon.frames), 30)
+        assert_answered_before_the_end_was_told(daemon, closing)
         events = daemon.events("s")
         assert [event["seq"] for event in events] == list(range(len(events)))
         assert events[-1]["type"] == "turn/end"
@@ -243,11 +257,13 @@ def test_a_stopped_guardian_does_not_keep_the_daemon_from_ending(tmp_path: Path)
             daemon.initialize()
             daemon.run("s", "go")
             [guardian] = children(daemon.process.pid)
+            below = descendants(daemon.process.pid)
+            assert len(below) >= 2, "the guardian and the session's bash"
             os.kill(guardian, signal.SIGSTOP)
             try:
                 assert daemon.request("shutdown") == {}
                 assert daemon.process.wait(8) == 0
-                assert gone({guardian}, 2), "the death of the daemon wakes it"
+                assert gone(below, 2), "the death of the daemon wakes the guardian"
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(guardian, signal.SIGCONT)
@@ -288,7 +304,9 @@ def test_a_retry_after_of_a_second_is_waited_for(tmp_path: Path) -> None:
     with MockChatThread([error(429, "slow", retry_after="1"), text("ok")]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
+            began = time.monotonic()
             events = daemon.run("s", "go")
+            assert time.monotonic() - began >= 1
             [retry] = [event["data"] for event in events if event["type"] == "llm/retry"]
             assert retry["delayMs"] == 1000
             assert events[-1]["data"]["reason"] == {"kind": "completed"}
@@ -301,14 +319,12 @@ def test_a_creation_that_failed_can_be_tried_again(tmp_path: Path) -> None:
         code, _ = daemon.refused("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("x")})
         assert code <= -32010
         daemon.sessions.unlink()
-        daemon.request("session/create", {"sessionId": "t"})
-        assert daemon.run("t", "x")[-1]["data"]["reason"] == {"kind": "completed"}
+        assert daemon.run("s", "x")[-1]["data"]["reason"] == {"kind": "completed"}
 
 
 def test_a_key_is_remembered_over_a_restart_unless_its_turn_was_cut(tmp_path: Path) -> None:
     script = [text("done"), Reply([delta({"content": "…"}), Hang()]), text("again")]
-    with MockChatThread(script) as mock:
-        daemon = Daemon(tmp_path, model_url=mock.url)
+    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         first = daemon.prompt("s", "one", idempotencyKey="A")
         daemon.wait_idle("s")
@@ -366,6 +382,7 @@ def test_a_directory_that_does_not_exist_makes_no_session(tmp_path: Path) -> Non
         code, message = daemon.refused("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("x")})
         assert code == -32602
         assert str(tmp_path / "typo") in message
+        assert daemon.request("session/list")["sessions"] == []
 
 
 @pytest.mark.parametrize("length", [240, 250, 255])
@@ -377,8 +394,7 @@ def test_an_id_may_be_as_long_as_a_file_name(length: int, tmp_path: Path) -> Non
 
 def test_a_session_resumed_while_its_reader_is_behind_is_told_in_order_and_once(tmp_path: Path) -> None:
     flood = Reply([delta({"content": "x" * 50_000})] * 400 + [delta({}, "stop")])
-    with MockChatThread([flood, text("after")]) as mock:
-        daemon = Daemon(tmp_path, model_url=mock.url)
+    with MockChatThread([flood, text("after")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.pause_reading()
         daemon.initialize()
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})
@@ -388,12 +404,12 @@ def test_a_session_resumed_while_its_reader_is_behind_is_told_in_order_and_once(
             assert time.monotonic() < deadline
             time.sleep(0.05)
         daemon.send("session/close", {"sessionId": "s"})
-        daemon.send("session/resume", {"sessionId": "s"})
+        resuming = daemon.send("session/resume", {"sessionId": "s"})
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("more")})
-        time.sleep(0.5)
         daemon.wait(
             lambda: sum(f.get("method") == "session.completed" for f in daemon.frames) == 2, timeout_s=30
         )
+        assert_answered_before_the_end_was_told(daemon, resuming)
         seqs = [event["seq"] for event in daemon.events("s")]
         assert seqs == sorted(set(seqs))
         assert len(seqs) == seqs[-1], "all but the end of the seed, which is never sent"

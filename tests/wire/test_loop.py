@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from daemon import Daemon
-from mock_chat import Hang, MockChatThread, Reply, calls, delta, error, stream, text
+from mock_chat import Hang, MockChatThread, Pause, Reply, calls, delta, error, stream, text
 
 TESTS = Path(__file__).parents[1]
 
@@ -171,16 +171,19 @@ def test_loop_settings_that_cannot_work_fail_the_start(config: str, tmp_path: Pa
 
 
 def test_max_tokens_early_in_a_turn_is_not_taken_back_and_does_not_leak(tmp_path: Path) -> None:
-    cut = stream(delta({"content": "cut"}), finish="length")
+    """A steer joins the step after the cut one, which then ends the turn well: it stays max-tokens."""
+    cut = stream(delta({"content": "cut"}), Pause(0.5), finish="length")
     with MockChatThread([cut, text("on"), text("next")]) as mock:
         with daemon_with(tmp_path, "[]", mock.url) as daemon:
             daemon.initialize()
-            daemon.request("session/create", {"sessionId": "s"})
+            daemon.prompt("s", "go")
+            daemon.wait(lambda: mock.requests)
             daemon.request(
                 "session/steer", {"sessionId": "s", "contentBlocks": [{"type": "text", "text": "and"}]}
             )
-            first = daemon.run("s", "go")
-            assert first[-1]["data"]["reason"] == {"kind": "max-tokens"}
+            daemon.wait_idle("s")
+            assert len(mock.requests) == 2
+            assert daemon.events("s")[-1]["data"]["reason"] == {"kind": "max-tokens"}
             assert daemon.run("s", "more")[-1]["data"]["reason"] == {"kind": "completed"}
 
 
@@ -204,8 +207,7 @@ def test_an_image_that_the_model_cannot_take_ends_the_turn_and_not_the_session(t
 
 def test_prompts_that_a_kill_left_in_the_inbox_run_after_the_next_prompt(tmp_path: Path) -> None:
     script = [Reply([delta({"content": "…"}), Hang()]), text("a"), text("b")]
-    with MockChatThread(script) as mock:
-        daemon = daemon_with(tmp_path, "[]", mock.url)
+    with MockChatThread(script) as mock, daemon_with(tmp_path, "[]", mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "killed")
         daemon.prompt("s", "parked")
@@ -215,9 +217,13 @@ def test_prompts_that_a_kill_left_in_the_inbox_run_after_the_next_prompt(tmp_pat
         with daemon_with(tmp_path, "[]", mock.url) as again:
             again.initialize()
             again.request("session/resume", {"sessionId": "s"})
-            time.sleep(0.3)
-            assert len(mock.requests) == 1, "a resumed session starts nothing by itself"
-            again.run("s", "wakes")
+            again.request("rpc.ping")
+            events = again.run("s", "wakes")
+            assert [event["type"] for event in events[:2]] == ["agent/inbox/spliced", "turn/start"]
+            assert events[0]["data"]["inserted"][0]["content"][0]["text"] == "wakes", (
+                "a resumed session starts nothing by itself"
+            )
+            assert sum(event["type"] == "turn/start" for event in events) == 2
             asked = [request.json["messages"][-1]["content"] for request in mock.requests[1:]]
             assert asked == ["parked", "wakes"]
 

@@ -231,8 +231,7 @@ def test_an_ignorable_event_of_another_shape_does_not_hinder_a_resume(tmp_path: 
 
 def test_a_killed_daemon_leaves_a_log_that_resumes_with_a_closed_call(tmp_path: Path) -> None:
     script = [call("c1", "bash", {"command": "sleep 300"}), text("back")]
-    with MockChatThread(script) as mock:
-        daemon = Daemon(tmp_path, model_url=mock.url)
+    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "go")
         daemon.wait(lambda: any(event["type"] == "tool/call" for event in daemon.events("s")))
@@ -284,8 +283,10 @@ def test_a_slow_reader_loses_nothing_and_costs_no_memory(tmp_path: Path) -> None
     # Answers that fail at their end, so that no history keeps them in memory.
     flood = [delta({"content": "x" * 50_000})] * n_pieces
     refused = event({"error": {"message": "enough", "type": "invalid_request_error", "code": 400}})
-    with MockChatThread([Reply([*flood, refused])] * n_turns) as mock:
-        daemon = Daemon(tmp_path, model_url=mock.url)
+    with (
+        MockChatThread([Reply([*flood, refused])] * n_turns) as mock,
+        Daemon(tmp_path, model_url=mock.url) as daemon,
+    ):
         daemon.pause_reading()
         daemon.initialize()
         for _ in range(n_turns):

@@ -16,22 +16,36 @@ from mock_chat import Hang, MockChatThread, Reply, call, delta, text
 from processes import alive, descendants, gone
 
 SLEEPER = "trap '' TERM; setsid sleep 301 & nohup sleep 302 & (sleep 303 &) ; sleep 304"
+SLEEPS = {"sleep 301", "sleep 302", "sleep 303", "sleep 304"}
 
 
-def start_command(daemon: Daemon, session: str = "s") -> set[int]:
-    """Prompt, and wait until the scripted command runs; returns every process below the daemon."""
+def start_command(daemon: Daemon, sleeps: set[str], session: str = "s") -> set[int]:
+    """Prompt, and wait until the scripted command's `sleeps` run; returns every process below the daemon."""
     daemon.initialize()
     daemon.prompt(session, "go")
     daemon.wait(lambda: any(event["type"] == "tool/call" for event in daemon.events(session)))
-    time.sleep(0.3)
-    return descendants(daemon.process.pid)
+    deadline = time.monotonic() + 10
+    while True:
+        below = descendants(daemon.process.pid)
+        if sleeps <= {command_of(pid) for pid in below}:
+            return below
+        assert time.monotonic() < deadline, {command_of(pid) for pid in below}
+        time.sleep(0.02)
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
 
 
 def test_shutdown_mid_command_is_answered_at_once_and_leaves_nothing(tmp_path: Path) -> None:
-    with MockChatThread([call("c1", "bash", {"command": SLEEPER})]) as mock:
-        daemon = Daemon(tmp_path, model_url=mock.url)
-        below = start_command(daemon)
-        assert len(below) >= 5
+    with (
+        MockChatThread([call("c1", "bash", {"command": SLEEPER})]) as mock,
+        Daemon(tmp_path, model_url=mock.url) as daemon,
+    ):
+        below = start_command(daemon, SLEEPS)
         began = time.monotonic()
         assert daemon.request("shutdown") == {}
         answered_s = time.monotonic() - began
@@ -70,9 +84,11 @@ def test_shutdown_mid_stream_logs_and_sends_the_closing_events(tmp_path: Path) -
 
 
 def test_two_shutdowns_are_both_answered_and_a_prompt_between_is_refused(tmp_path: Path) -> None:
-    with MockChatThread([call("c1", "bash", {"command": "sleep 300"})]) as mock:
-        daemon = Daemon(tmp_path, model_url=mock.url)
-        start_command(daemon)
+    with (
+        MockChatThread([call("c1", "bash", {"command": "sleep 300"})]) as mock,
+        Daemon(tmp_path, model_url=mock.url) as daemon,
+    ):
+        start_command(daemon, {"sleep 300"})
         prompt = (
             b'{"jsonrpc":"2.0","id":"p","method":"session/prompt","params":'
             b'{"sessionId":"t","contentBlocks":[{"type":"text","text":"x"}]}}\n'
@@ -92,9 +108,11 @@ def test_two_shutdowns_are_both_answered_and_a_prompt_between_is_refused(tmp_pat
 def test_end_of_input_and_signals_end_everything_with_a_closed_log(
     how: signal.Signals | str, code: int, tmp_path: Path
 ) -> None:
-    with MockChatThread([call("c1", "bash", {"command": SLEEPER})]) as mock:
-        daemon = Daemon(tmp_path, model_url=mock.url)
-        below = start_command(daemon)
+    with (
+        MockChatThread([call("c1", "bash", {"command": SLEEPER})]) as mock,
+        Daemon(tmp_path, model_url=mock.url) as daemon,
+    ):
+        below = start_command(daemon, SLEEPS)
         if isinstance(how, signal.Signals):
             daemon.process.send_signal(how)
         else:
@@ -108,9 +126,11 @@ def test_end_of_input_and_signals_end_everything_with_a_closed_log(
 
 
 def test_a_killed_daemon_leaves_no_process_of_any_session(tmp_path: Path) -> None:
-    with MockChatThread([call("c1", "bash", {"command": SLEEPER})]) as mock:
-        daemon = Daemon(tmp_path, model_url=mock.url)
-        below = start_command(daemon)
+    with (
+        MockChatThread([call("c1", "bash", {"command": SLEEPER})]) as mock,
+        Daemon(tmp_path, model_url=mock.url) as daemon,
+    ):
+        below = start_command(daemon, SLEEPS)
         daemon.process.kill()
         assert gone(below, 2.0), alive(below)
         daemon.end()
@@ -133,14 +153,20 @@ def test_the_death_of_the_parent_ends_the_daemon_though_its_input_stays_open(tmp
     os.close(reader)
     assert parent.stdout is not None
     daemon_pid = int(parent.stdout.readline())
+    below: set[int] = set()
     try:
-        time.sleep(1.0)
-        assert alive({daemon_pid})
+        deadline = time.monotonic() + 10
+        while not (guardian := descendants(daemon_pid)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert guardian
+        time.sleep(0.5)
         below = descendants(parent.pid)
         parent.kill()
         parent.wait()
-        assert gone({daemon_pid}, 3.0)
+        assert gone({daemon_pid} | guardian, 3.0)
     finally:
+        parent.kill()
+        parent.wait()
         os.close(writer)
         parent.stdout.close()
         for pid in alive(below):  # the shell's own sleep
@@ -169,10 +195,12 @@ def test_a_client_that_goes_away_ends_the_daemon_quietly(tmp_path: Path) -> None
             )
             process.stdin.flush()
             assert b"serverInfo" in process.stdout.readline()
+            deadline = time.monotonic() + 10
+            while not mock.requests:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
             process.stdout.close()
-            time.sleep(0.5)
-            process.stdin.close()
-            assert process.wait(5) == 0
+            assert process.wait(5) == 0, "though its input is still open"
             assert process.stderr.read() == b""
 
 
