@@ -87,6 +87,30 @@ def test_tracing_shows_the_command_alone(texts):
     ]
 
 
+def test_an_error_trap_fires_once_and_the_status_stays_exact(texts):
+    assert texts(
+        "trap 'echo E' ERR",
+        "(exit 7)",
+        "echo $?",
+        "true | false",
+        "f() { return 3; }; f || echo handled",
+        "trap - ERR; set -e",
+        "if false; then :; fi; ! true; echo on",
+        "(exit 4)",
+        "echo ok",
+    ) == [
+        "",
+        "E\n[exit code: 7]",
+        "7",
+        "E\n[exit code: 1]",
+        "handled",
+        "",
+        "on",
+        f"[shell exited: code 4]\n{RESET_NOTICE}",
+        "ok",
+    ]
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -214,7 +214,7 @@ def test_a_move_at_any_moment_of_a_start_or_of_a_move_is_in_force_at_the_next_co
             if n % 3 == 1:
                 bash.move(str(tmp_path))  # the next command moves the shell
             running = asyncio.ensure_future(bash.run("true"))
-            await asyncio.sleep(n * 0.0005)
+            await asyncio.sleep(n // 3 * (0.0015 if n % 3 == 0 else 0.0002))
             n_meanwhile[n % 3] += not running.done()
             bash.move(place)
             await running

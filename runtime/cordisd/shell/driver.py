@@ -84,7 +84,7 @@ def call_line(token: Token, stdin: Stdin) -> bytes:
     return (
         f"if {{ \\builtin mapfile -d '' -t -u 250 __cordisd && "
         f"\\builtin printf '\\036%s%s(' {token.halves} >/dev/tty; }} >/dev/null 2>&1; then "
-        f'\\builtin eval "${{__cordisd-}}" <{source} 250<&- 251>&-; {_after_command(token)}; '
+        f'! \\builtin eval "${{__cordisd-}}" <{source} 250<&- 251>&-; {_after_command(token)}; '
         f"else {{ \\builtin printf 'L %s%s 0 0\\n' {token.halves} >&251; }} >/dev/null 2>&1; fi\n"
     ).encode()
 
@@ -139,7 +139,7 @@ def setup_file(token: Token, cwd: str) -> bytes:
 def _after_command(token: Token) -> str:
     """Reports the status of `eval` and whether stdout and stderr still are terminals."""
     return (
-        f"{{ \\builtin printf 'S %s%s %s ' {token.halves} \"$?\" >&251; {_REASSERT}; {_TELL_TRACING}; "
+        f"{{ \\builtin printf 'S %s%s %s ' {token.halves} \"${{PIPESTATUS[0]}}\" >&251; {_REASSERT}; {_TELL_TRACING}; "
         f"\\builtin printf '\\036%s%s>' {token.halves} >/dev/tty; }} >/dev/null 2>&1; "
         "\\builtin test -t 1 && \\builtin test -t 2 && \\builtin :; "
         f"{{ \\builtin printf '%s\\n' \"$?\" >&251; "
