@@ -36,6 +36,7 @@ OnTimeout = Literal["keep", "reset"]
 _INTERRUPT_GRACE_S = 1.5
 _CANCEL_GRACE_S = 0.3
 _AFTER_KILL_S = 0.4
+_OWN_LINES_S = 0.02
 _N_KILLS = 2
 _USABLE = (Ending.FINISHED, Ending.PROMPTED)
 _UNFINISHED = (Ending.EXPIRED, Ending.WAITING)
@@ -132,7 +133,10 @@ class Bash:
             exchange = live.call(command, self._status)
             try:
                 left_s = max(deadline_s - asyncio.get_running_loop().time(), 0.0)
-                stopped = ending = await live.limit(exchange, left_s)
+                ending = await live.limit(exchange, left_s)
+                if ending is Ending.EXPIRED:
+                    ending = await self._at_its_end(live, exchange)
+                stopped = ending
                 if ending in _UNFINISHED:
                     ending = await self._stop(live, exchange, moment, _INTERRUPT_GRACE_S)
             except asyncio.CancelledError:
@@ -233,11 +237,22 @@ class Bash:
                 return Ending.BROKEN
         return ending
 
+    async def _at_its_end(self, live: LiveShell, exchange: Exchange) -> Ending:
+        """The end of a command that comes within moments, else `EXPIRED`.
+
+        For when an interrupt might cut our own lines after the command, and with them the report of it.
+        """
+        return await live.limit(exchange, _OWN_LINES_S) if live.runs_itself else Ending.EXPIRED
+
     async def _stop_for_cancel(self, live: LiveShell, exchange: Exchange, moment: Moment) -> None:
         """Make the shell usable again for the next caller, even if this one is cancelled twice."""
 
         async def recover() -> None:
-            ending = await self._stop(live, exchange, moment, _CANCEL_GRACE_S)
+            ending = await self._at_its_end(live, exchange)
+            if ending in _UNFINISHED:
+                ending = await self._stop(live, exchange, moment, _CANCEL_GRACE_S)
+            else:
+                await live.kill_since(moment)
             if ending in _USABLE:
                 self._status = exchange.status
                 if exchange.redirected:

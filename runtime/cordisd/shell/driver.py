@@ -4,9 +4,10 @@ One call is one short line. It loads the file into a variable, evals it with the
 closed, then writes a status record to the control pipe and an end mark to the terminal. PROMPT_COMMAND
 writes a prompt record whenever bash is about to read a line.
 
-    S TOKEN STATUS T   the command ran to its end; T is 0 if stdout and stderr are still terminals
-    L TOKEN 0 0        it could not be loaded, and did not run
-    R TOKEN STATUS 0   a line without a command ran: bash is at its prompt again
+    S TOKEN STATUS     the command ran to its end
+    T TOKEN STATUS     comes next; the status is 0 if stdout and stderr are still terminals
+    L TOKEN 0          it could not be loaded, and did not run
+    R TOKEN STATUS     a line without a command ran: bash is at its prompt again
     P STATUS           bash is at its prompt
 
 Marks on the terminal are `\x1eTOKEN(` when the line begins, `\x1eTOKEN<` before the first byte of the
@@ -42,7 +43,9 @@ _PROMPT = r"""{ \builtin printf "P %s\n" "$?" >&251; } >/dev/null 2>&1"""
 # resets its parser.
 _REASSERT = (
     "\\builtin eval :; "
-    f"\\builtin unset PROMPT_COMMAND; \\builtin declare PS1= PS2= PROMPT_COMMAND={shlex.quote(_PROMPT)}"
+    # Never without PROMPT_COMMAND, should an interrupt come now; but an array of more would run them all.
+    f"\\builtin declare +ilu PS1= PS2= PROMPT_COMMAND={shlex.quote(_PROMPT)}; "
+    "case ${!PROMPT_COMMAND[*]} in 0) ;; *) \\builtin unset PROMPT_COMMAND; esac"
 )
 
 _TELL_TRACING = (
@@ -85,7 +88,7 @@ def call_line(token: Token, stdin: Stdin) -> bytes:
         f"if {{ \\builtin mapfile -d '' -t -u 250 __cordisd && "
         f"\\builtin printf '\\036%s%s(' {token.halves} >/dev/tty; }} >/dev/null 2>&1; then "
         f'! \\builtin eval "${{__cordisd-}}" <{source} 250<&- 251>&-; {_after_command(token)}; '
-        f"else {{ \\builtin printf 'L %s%s 0 0\\n' {token.halves} >&251; }} >/dev/null 2>&1; fi\n"
+        f"else {{ \\builtin printf 'L %s%s 0\\n' {token.halves} >&251; }} >/dev/null 2>&1; fi\n"
     ).encode()
 
 
@@ -139,16 +142,17 @@ def setup_file(token: Token, cwd: str) -> bytes:
 def _after_command(token: Token) -> str:
     """Reports the status of `eval` and whether stdout and stderr still are terminals."""
     return (
-        f"{{ \\builtin printf 'S %s%s %s ' {token.halves} \"${{PIPESTATUS[0]}}\" >&251; {_REASSERT}; {_TELL_TRACING}; "
+        f"{{ \\builtin printf 'S %s%s %s\\n' {token.halves} \"${{PIPESTATUS[0]}}\" >&251; {_REASSERT}; "
+        f"{_TELL_TRACING}; "
         f"\\builtin printf '\\036%s%s>' {token.halves} >/dev/tty; }} >/dev/null 2>&1; "
         "\\builtin test -t 1 && \\builtin test -t 2 && \\builtin :; "
-        f"{{ \\builtin printf '%s\\n' \"$?\" >&251; "
+        f"{{ \\builtin printf 'T %s%s %s\\n' {token.halves} \"$?\" >&251; "
         f"\\builtin printf '\\036%s%s)' {token.halves} >/dev/tty; }} >/dev/null 2>&1"
     )
 
 
 def _at_prompt(token: Token, status: str) -> str:
     return (
-        f"{{ \\builtin printf 'R %s%s %s 0\\n' {token.halves} \"{status}\" >&251; {_REASSERT}; "
+        f"{{ \\builtin printf 'R %s%s %s\\n' {token.halves} \"{status}\" >&251; {_REASSERT}; "
         f"\\builtin printf '\\036%s%s>\\036%s%s)' {token.halves} {token.halves} >/dev/tty; }} >/dev/null 2>&1"
     )

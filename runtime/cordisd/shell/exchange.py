@@ -59,6 +59,7 @@ class Exchange:
         "earlier",
         "finished",
         "held",
+        "interrupt_due",
         "loop",
         "n_marks",
         "n_records",
@@ -93,7 +94,7 @@ class Exchange:
         self.redirected = False
         """The command has led the shell's own stdout or stderr away from the terminal."""
         self.traced = traced
-        """`set -x` or a DEBUG trap may speak of our own line: when it began, and from record S on, when it
+        """`set -x` or a DEBUG trap may speak of our own line: when it began, and from record T on, when it
         ended."""
         self.cured = False
         """bash had to be repaired before it answered."""
@@ -104,6 +105,8 @@ class Exchange:
         """Record R has come."""
         self.draining = False
         """All is there, but output may still come through another process."""
+        self.interrupt_due = False
+        """The command is to be interrupted as soon as it has begun."""
         self.held = b""
         """Bytes at the end of what was read that may begin a mark."""
         self._before = background_capture()

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import math
 import os
-import signal
-import struct
-import termios
 
 from cordisd.errors import ShellError
 from cordisd.shell import driver
 from cordisd.shell.driver import Stdin, Token
 from cordisd.shell.exchange import Ending, Exchange, background_capture
 from cordisd.shell.guardian import Guardian, Moment, ShellSpec, SpawnedShell
+from cordisd.shell.pty import Pty
 from cordisd.shell.watch import Sight, Watch, target_of
 
-_BYTES_PER_TURN = 64 * 1024
-_PTY_READ_BYTES = 4095
-"""The most that one read of a PTY master returns; less means that it is drained."""
 _FLUSH_LIMIT_S = 0.25
 """How long terminal bytes may lag behind the control record that followed them."""
 _SILENCE_S = 0.02
 _START_LIMIT_S = 20.0
-_TIOCSIG = 0x40045436
 
 
 class LiveShell:
@@ -37,7 +29,7 @@ class LiveShell:
         """What the terminal has printed since the last exchange."""
         self.exit_status: int | None = None
         """The wait status, once dead."""
-        self._master_fd = spawned.master_fd
+        self._pty = Pty(spawned.master_fd, spec.rows, spec.columns, self._take, self._on_hang_up)
         self._control_fd = spawned.control_fd
         self._command_fd = spawned.command_fd
         self._guardian = guardian
@@ -47,9 +39,7 @@ class LiveShell:
         self._stdin: Stdin = "null"
         self._watch: Watch | None = None
         """None until the shell has started."""
-        self._size = struct.pack("HHHH", spec.rows, spec.columns, 0, 0)
         self._loop = asyncio.get_running_loop()
-        self._modes = termios.tcgetattr(self._master_fd)
         self._terminal = ""
         """What /proc calls it; nothing until the shell has started."""
         self._control = ""
@@ -59,7 +49,6 @@ class LiveShell:
         """P records still to come from lines that are known to be over."""
         self._hung_up = False
         self._closed = False
-        self._loop.add_reader(self._master_fd, self._on_terminal)
         self._loop.add_reader(self._control_fd, self._on_control)
         spawned.exited.add_done_callback(self._on_exit)
 
@@ -93,7 +82,7 @@ class LiveShell:
         shell._stdin = stdin
         shell._terminal = target_of(shell.pid, 0)
         shell._control = target_of(shell.pid, driver.CONTROL_FD)
-        shell._watch = Watch(shell.pid, shell._master_fd, (shell._terminal, "/dev/tty"), input_wait_s)
+        shell._watch = Watch(shell.pid, shell._pty, (shell._terminal, "/dev/tty"), input_wait_s)
         return shell
 
     @property
@@ -112,9 +101,7 @@ class LiveShell:
         os.lseek(self._command_fd, 0, os.SEEK_SET)  # bash reads through the same open file
         self._command_bytes = len(text)
         exchange = self._begin(token)
-        with contextlib.suppress(OSError, termios.error):  # a hung-up terminal: the watch will tell
-            termios.tcsetattr(self._master_fd, termios.TCSANOW, self._modes)
-            fcntl.ioctl(self._master_fd, termios.TIOCSWINSZ, self._size)
+        self._pty.restore()
         self._type(driver.call_line(token, self._stdin))
         return exchange
 
@@ -127,9 +114,21 @@ class LiveShell:
         return exchange.done
 
     def interrupt(self) -> None:
-        """SIGINT to the foreground process group, sent by the terminal itself."""
-        with contextlib.suppress(OSError):
-            fcntl.ioctl(self._master_fd, _TIOCSIG, signal.SIGINT)
+        """SIGINT to the foreground process group.
+
+        It waits until bash has read the whole line of a call: of a line cut by a signal, bash would take the
+        rest for a command.
+        """
+        exchange = self._exchange
+        if exchange is not None and not exchange.begun:
+            exchange.interrupt_due = True
+            return
+        self._pty.interrupt()
+
+    @property
+    def runs_itself(self) -> bool:
+        """Whether no job has the terminal: bash is busy with a builtin, or with a line of ours."""
+        return self._pty.foreground() == self.pid
 
     async def kill_since(self, moment: Moment) -> None:
         """End every process that the shell has started since `moment`."""
@@ -138,7 +137,7 @@ class LiveShell:
     async def settle(self) -> bool:
         """Prove that the shell is at its prompt, after an interrupt that may have hit a typed line."""
         token = Token()
-        return await self._synchronise(token, driver.sync_line(token)) is not None
+        return await self._synchronise(token, driver.sync_line(token), after_interrupt=True) is not None
 
     async def reconnect(self) -> list[str]:
         """Lead stdout and stderr to the terminal again, unless a pipe does that; those that did not.
@@ -154,13 +153,16 @@ class LiveShell:
         status = await self._synchronise(token, driver.reconnect_line(token, names, self._terminal))
         return [name for bit, name in ((1, "stdout"), (2, "stderr")) if (status or 0) & bit]
 
-    async def _synchronise(self, token: Token, line: bytes) -> int | None:
+    async def _synchronise(self, token: Token, line: bytes, *, after_interrupt: bool = False) -> int | None:
         """The status of record R of a line without a command; None when it never came.
 
         What jobs print meanwhile is background output like any other.
         """
         exchange = self._begin(token, sync=True)
-        self._type(line)
+        if after_interrupt:
+            self._type_after_interrupt(line)
+        else:
+            self._type(line)
         ending = await exchange.done
         self.background.append(exchange.capture.head())
         self.background.append(exchange.capture.tail())
@@ -178,9 +180,9 @@ class LiveShell:
         if self._closed:
             return
         self._closed = True
-        for fd in (self._master_fd, self._control_fd):
-            self._loop.remove_reader(fd)
-            os.close(fd)
+        self._pty.close()
+        self._loop.remove_reader(self._control_fd)
+        os.close(self._control_fd)
         os.close(self._command_fd)
         if self._exchange is not None:
             self._finish(self._exchange, Ending.DIED)
@@ -196,32 +198,21 @@ class LiveShell:
         return exchange
 
     def _type(self, line: bytes) -> None:
-        try:
-            n_written = os.write(self._master_fd, line)
-        except OSError:
-            n_written = 0
-        if n_written < len(line) and self._exchange is not None and self.exit_status is None:
+        if not self._pty.type(line) and self._exchange is not None and self.exit_status is None:
             self._loop.call_soon(self._finish, self._exchange, Ending.BROKEN)
 
-    def _on_terminal(self) -> None:
-        room = _BYTES_PER_TURN
-        while room > 0:
-            try:
-                data = os.read(self._master_fd, _BYTES_PER_TURN)
-            except BlockingIOError:
-                return
-            except OSError:  # EIO: the last process has closed the terminal
-                data = b""
-            if not data:
-                self._loop.remove_reader(self._master_fd)
-                self._hung_up = True
-                if self._exchange is not None and self.exit_status is not None:
-                    self._finish(self._exchange, Ending.DIED)
-                return
-            self._take(data)
-            if len(data) < _PTY_READ_BYTES:
-                return
-            room -= len(data)
+    def _type_after_interrupt(self, line: bytes) -> None:
+        """Type an empty line first: an interrupt that bash noted before a read costs the first byte it reads.
+
+        Either way the empty line ends in one prompt record.
+        """
+        self._n_prompts_due += 1
+        self._type(b"\n" + line)
+
+    def _on_hang_up(self) -> None:
+        self._hung_up = True
+        if self._exchange is not None and self.exit_status is not None:
+            self._finish(self._exchange, Ending.DIED)
 
     def _take(self, data: bytes) -> None:
         exchange = self._exchange
@@ -229,6 +220,10 @@ class LiveShell:
             self.background.append(data)
             return
         self.background = exchange.take(data, self.background)
+        if exchange.interrupt_due and exchange.begun:
+            exchange.interrupt_due = False
+            if not exchange.n_marks:
+                self.interrupt()
         if exchange.draining:
             exchange.after("silence", _SILENCE_S, self._conclude, exchange)
         elif exchange.n_marks:
@@ -255,10 +250,10 @@ class LiveShell:
             match line.split():
                 case [b"P", status]:
                     self._on_prompt(int(status))
-                case [b"S" | b"R" | b"L" as kind, token, status, not_terminal]:
-                    self._n_prompts_due += 1
+                case [b"S" | b"T" | b"R" | b"L" as kind, token, status]:
+                    self._n_prompts_due += kind != b"T"
                     if self._exchange is not None and token == self._exchange.token.text:
-                        self._on_record(self._exchange, kind, int(status), not_terminal != b"0")
+                        self._on_record(self._exchange, kind, int(status))
 
     def _on_prompt(self, status: int) -> None:
         exchange = self._exchange
@@ -269,19 +264,21 @@ class LiveShell:
             # line tells: it comes alone, or after the record of the first.
             exchange.status = status
             exchange.aborted = exchange.sync_typed = True
-            self._type(driver.sync_line(exchange.token))
+            self._type_after_interrupt(driver.sync_line(exchange.token))
 
-    def _on_record(self, exchange: Exchange, kind: bytes, status: int, redirected: bool) -> None:
+    def _on_record(self, exchange: Exchange, kind: bytes, status: int) -> None:
         if kind == b"L":
             self._finish(exchange, Ending.BROKEN)
             return
-        exchange.n_records += 1
-        if kind == b"S":
+        if kind == b"T":
             self._traced = os.fstat(self._command_fd).st_size > self._command_bytes
             exchange.traced = self._traced
+            exchange.redirected = status != 0
+            return
+        exchange.n_records += 1
+        if kind == b"S":
             exchange.finished = True
             exchange.status = status
-            exchange.redirected = redirected
         else:
             exchange.synced = True
             if not exchange.finished and not exchange.aborted:
@@ -324,7 +321,7 @@ class LiveShell:
         match sight:
             case Sight.SILENT:
                 exchange.sync_typed = exchange.cured = True
-                self._type(driver.CURE)
+                self._type_after_interrupt(driver.CURE)
                 self._type(driver.sync_line(exchange.token))
             case Sight.BROKEN:
                 self._finish(exchange, Ending.BROKEN)

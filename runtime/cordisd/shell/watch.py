@@ -9,6 +9,7 @@ from enum import Enum
 
 from cordisd.shell.driver import CONTROL_FD
 from cordisd.shell.exchange import Exchange
+from cordisd.shell.pty import Pty
 
 _READ_NUMBERS = {"x86_64": "0", "aarch64": "63", "riscv64": "63", "ppc64le": "3", "s390x": "3"}
 
@@ -29,9 +30,9 @@ class Sight(Enum):
 class Watch:
     """Looks at one shell while an exchange goes on, seldom and ever more seldom."""
 
-    def __init__(self, pid: int, master_fd: int, terminals: Collection[str], input_wait_s: float) -> None:
+    def __init__(self, pid: int, pty: Pty, terminals: Collection[str], input_wait_s: float) -> None:
         self._pid = pid
-        self._master_fd = master_fd
+        self._pty = pty
         self._terminals = terminals
         self._input_wait_s = input_wait_s
         self._n_idle = 0
@@ -74,10 +75,7 @@ class Watch:
         return True
 
     def _foreground(self) -> int:
-        try:
-            return os.tcgetpgrp(self._master_fd)
-        except OSError:
-            return self._pid
+        return self._pty.foreground() or self._pid
 
 
 def target_of(pid: int, fd: int) -> str:
