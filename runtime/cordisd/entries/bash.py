@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from cordisd.errors import ShellError, ToolError
 from cordisd.events import JsonObject
@@ -16,10 +16,11 @@ from cordisd.kernel.scope import Scope
 from cordisd.services.secrets import SecretNames
 from cordisd.services.tools import ToolCall, ToolRegistry, ToolResult, ToolSchema
 from cordisd.session.realm import Realm
-from cordisd.settings import EntryConfig, Milliseconds, PositiveInt
+from cordisd.settings import EntryConfig, Milliseconds, NonNegativeInt, PositiveInt
 from cordisd.shell.bash import Bash, BashSettings, OnTimeout
 from cordisd.shell.driver import Stdin
 from cordisd.shell.environment import tool_environment
+from cordisd.shell.launch import Launch, Resource, find_user
 from cordisd.shell.report import CommandResult, Trailer, Truncation
 
 DESCRIPTION = """\
@@ -30,6 +31,9 @@ Run commands in a bash shell.
 * To see a part of a file, print a range of lines, for example `sed -n 10,25p path/to/file`.
 * Avoid commands that print very much; the middle of long output is left out.
 * Run servers and other long tasks in the background, for example `sleep 60 > sleep.log 2>&1 &`."""
+
+
+_MIN_FILES = 256
 
 
 class BashConfig(EntryConfig):
@@ -55,6 +59,25 @@ class BashConfig(EntryConfig):
     """Variables to set in the shell."""
     pass_env: list[str] = []
     """Variables to pass on although they look like secrets of the daemon."""
+    rlimits: dict[Resource, NonNegativeInt] = {}
+    """Resource limits of the shell and of what it starts, soft and hard, by their names in `prlimit`: `as`,
+    `core`, `cpu`, `data`, `fsize`, `memlock`, `nofile`, `nproc`, `stack`; in bytes, seconds or numbers as in
+    setrlimit(2). `nofile` must be at least 256, where the shell's own descriptors are. `nproc` does not bind
+    root."""
+    user: str | NonNegativeInt | None = None
+    """Name or number of the user who runs the shell and edits the files; null for the daemon's own. Another
+    one needs a daemon of root. It is the only real boundary between the model and the daemon."""
+    argv: list[str] = []
+    """A launcher, such as `[chroot, /srv/image]` or `[bwrap, --bind, /, /, --]`: bash's own command line is
+    put behind it. It must keep the terminal and all descriptors; `/proc` and `/dev/tty` must be there. The
+    editor follows the shell inside."""
+
+    @field_validator("rlimits")
+    @classmethod
+    def _room_for_the_shell(cls, limits: dict[Resource, int]) -> dict[Resource, int]:
+        if limits.get("nofile", _MIN_FILES) < _MIN_FILES:
+            raise ValueError(f"nofile must be at least {_MIN_FILES}, where the shell's own descriptors are")
+        return limits
 
 
 class BashTool:
@@ -97,6 +120,9 @@ class BashEntry(Entry):
         super().__init__(config)
         self._pass_names = config.pass_env
         self._extra = config.env
+        self._user = config.user
+        self._argv = tuple(config.argv)
+        self._rlimits = config.rlimits
         self._settings = BashSettings(
             timeout_s=config.timeout_ms / 1000,
             max_output_chars=config.max_output_chars,
@@ -115,16 +141,18 @@ class BashEntry(Entry):
         if realm.guardian is None:
             raise ShellError('entry "bash" needs a guardian, but this daemon was started without one')
         secrets = scope.find(SecretNames)
+        user = None if self._user is None else find_user(self._user)
+        realm.launch = Launch(self._argv, user, self._rlimits)
 
         def environment() -> dict[str, str]:
             return tool_environment(
                 os.environ,
                 secret_names=secrets.names if secrets else (),
                 pass_names=self._pass_names,
-                extra=self._extra,
+                extra={**(user.environment if user else {}), **self._extra},
             )
 
-        shell = Bash(realm.guardian, realm.session_id, realm.cwd, environment, self._settings)
+        shell = Bash(realm.guardian, realm.session_id, realm.cwd, environment, self._settings, realm.launch)
         remove = scope.get(ToolRegistry).add(BashTool(shell, realm, self._schema))
         stop_following = realm.on_move(shell.move)
         try:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 from cordisd.shell.guardian import Guardian
+from cordisd.shell.launch import Launch
 
 
 class Realm:
@@ -19,6 +20,8 @@ class Realm:
         self.session_id = session_id
         self.cwd = cwd
         self.guardian = guardian
+        self.launch = Launch()
+        """How the session's processes are started; set by the entry that offers the shell."""
         self.restored = False
         """True when the session was resumed: its first shell has lost the state of the last one."""
         self._followers: list[Callable[[str], None]] = []

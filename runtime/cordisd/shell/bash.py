@@ -15,6 +15,7 @@ from cordisd.errors import ShellError
 from cordisd.shell.driver import SHELL_ARGV, Stdin
 from cordisd.shell.exchange import Ending, Exchange
 from cordisd.shell.guardian import Guardian, Moment, ShellSpec
+from cordisd.shell.launch import Launch
 from cordisd.shell.live import LiveShell
 from cordisd.shell.report import (
     WAS_RESET_NOTICE,
@@ -30,6 +31,7 @@ from cordisd.shell.report import (
     shown_output,
     signal_name,
 )
+from cordisd.shell.watch import is_in
 
 OnTimeout = Literal["keep", "reset"]
 
@@ -74,12 +76,14 @@ class Bash:
         cwd: str,
         environment: Callable[[], dict[str, str]],
         settings: BashSettings | None = None,
+        launch: Launch | None = None,
     ) -> None:
         self._guardian = guardian
         self._realm = realm
         self._environment = environment
         self._cwd = cwd
         self._settings = settings or BashSettings()
+        self._launch = launch or Launch()
         self._lock = asyncio.Lock()
         self._live: LiveShell | None = None
         self._recovery: asyncio.Task[None] | None = None
@@ -164,7 +168,9 @@ class Bash:
         if self._live is None:
             self._status = 0
             settings = self._settings
-            spec = ShellSpec(self._realm, SHELL_ARGV, self._environment())
+            # Behind a launcher, bash may be elsewhere.
+            argv = ["bash", *SHELL_ARGV[1:]] if self._launch.argv else SHELL_ARGV
+            spec = ShellSpec(self._realm, argv, self._environment(), launch=self._launch)
             place = self._cwd
             try:
                 async with asyncio.timeout(settings.timeout_s):
@@ -178,7 +184,7 @@ class Bash:
                 raise ShellError("this session's shell is closed")
             self._live = live
             self._has_arrived(place)
-            if not _is_same_place(live.cwd, place):
+            if not is_in(live.pid, place):
                 self._notes.append(
                     f"[The workspace {place} cannot be entered; the shell started in {live.cwd}.]"
                 )
@@ -202,7 +208,7 @@ class Bash:
         self._has_arrived(place)
         if ending is not Ending.FINISHED:
             await self._bury(live)
-        elif not _is_same_place(live.cwd, place):
+        elif not is_in(live.pid, place):
             self._notes.append(f"[The shell could not enter {place}; it is still in {live.cwd}.]")
 
     async def _bury(self, live: LiveShell) -> None:
@@ -334,10 +340,3 @@ def _ending_of(wait_status: int) -> tuple[int | None, str | None]:
     """Exit code and signal name of a wait status; one of them is None."""
     code = os.waitstatus_to_exitcode(wait_status)
     return (code, None) if code >= 0 else (None, signal_name(-code) or f"signal {-code}")
-
-
-def _is_same_place(reached: str, wanted: str) -> bool:
-    try:
-        return os.path.samefile(reached, wanted)
-    except OSError:
-        return False

@@ -97,8 +97,8 @@ def sync_line(token: Token) -> bytes:
     return f"{_at_prompt(token, '0')}\n".encode()
 
 
-def reconnect_line(token: Token, names: Collection[str], terminal: str) -> bytes:
-    """Leads those of `stdout`, `stderr` in `names` that are no terminal to `terminal` again.
+def reconnect_line(token: Token, names: Collection[str]) -> bytes:
+    """Leads those of `stdout`, `stderr` in `names` that are no terminal to the terminal again.
 
     The status of its record R is 1 if that was needed for stdout, plus 2 if for stderr.
     """
@@ -107,7 +107,7 @@ def reconnect_line(token: Token, names: Collection[str], terminal: str) -> bytes
         if name in names:
             text += (
                 f"\\builtin test -t {number} || "
-                f"{{ \\exec {number}>{terminal}; __cordisd=$((__cordisd + {number})); }}; "
+                f"{{ \\exec {number}>/dev/tty; __cordisd=$((__cordisd + {number})); }}; "
             )
     return f"{text}{_at_prompt(token, '$__cordisd')}\n".encode()
 

@@ -13,10 +13,11 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cordisd.errors import ShellError
+from cordisd.shell.launch import Launch, User
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,6 +36,8 @@ class ShellSpec:
     env: dict[str, str]
     rows: int = 40
     columns: int = 160
+    launch: Launch = field(default_factory=Launch)
+    """Its `argv` is run, with the `argv` of this as its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +145,10 @@ class Guardian:
         try:
             body = {
                 "realm": spec.realm,
-                "argv": spec.argv,
+                "argv": [*spec.launch.argv, *spec.argv],
                 "env": spec.env,
+                "user": _identity(spec.launch.user),
+                "rlimits": dict(spec.launch.rlimits),
                 "rows": spec.rows,
                 "columns": spec.columns,
             }
@@ -277,6 +282,10 @@ class Guardian:
             if not exited.done():
                 exited.set_result(9)  # as if killed: nothing else can be known any more
         self._exits.clear()
+
+
+def _identity(user: User | None) -> list[object] | None:
+    return [user.uid, user.gid, user.groups] if user else None
 
 
 def _set(future: asyncio.Future[None]) -> None:

@@ -12,6 +12,7 @@ from cordisd.shell.driver import Stdin, Token
 from cordisd.shell.exchange import Ending, Exchange, background_capture
 from cordisd.shell.guardian import Guardian, Moment, ShellSpec, SpawnedShell
 from cordisd.shell.pty import Pty
+from cordisd.shell.reaper import innermost
 from cordisd.shell.watch import Sight, Watch, target_of
 
 _FLUSH_LIMIT_S = 0.25
@@ -25,6 +26,7 @@ class LiveShell:
 
     def __init__(self, spawned: SpawnedShell, guardian: Guardian, spec: ShellSpec) -> None:
         self.pid = spawned.pid
+        """Of bash itself, which a launcher may have put below the process that was spawned."""
         self.background = background_capture()
         """What the terminal has printed since the last exchange."""
         self.exit_status: int | None = None
@@ -33,6 +35,7 @@ class LiveShell:
         self._control_fd = spawned.control_fd
         self._command_fd = spawned.command_fd
         self._guardian = guardian
+        self._spawned_pid = spawned.pid
         self._command_bytes = 0
         self._traced = False
         """Whether bash traced its lines after the last command."""
@@ -40,8 +43,6 @@ class LiveShell:
         self._watch: Watch | None = None
         """None until the shell has started."""
         self._loop = asyncio.get_running_loop()
-        self._terminal = ""
-        """What /proc calls it; nothing until the shell has started."""
         self._control = ""
         self._exchange: Exchange | None = None
         self._records = b""
@@ -63,7 +64,8 @@ class LiveShell:
         Raises:
             ShellError: it could not be started.
         """
-        shell = cls(await guardian.spawn(spec), guardian, spec)
+        spawned = await guardian.spawn(spec)
+        shell = cls(spawned, guardian, spec)
         token = Token()
         os.pwrite(shell._command_fd, driver.setup_file(token, cwd), 0)
         exchange = shell._begin(token, sync=True)
@@ -76,13 +78,20 @@ class LiveShell:
         if ending is not Ending.PROMPTED:
             await shell.end()
             shown = exchange.capture.head()[-500:].decode(errors="replace").strip()
-            raise ShellError(
-                f"{spec.argv[0]} {ending.value} at its start; it printed: {shown or '(nothing)'}"
+            hint = (
+                f" (the launcher {spec.launch.argv[0]} must pass on its terminal and its descriptors)"
+                if spec.launch.argv
+                else ""
             )
+            raise ShellError(
+                f"{spec.argv[0]} {ending.value} at its start{hint}; it printed: {shown or '(nothing)'}"
+            )
+        if spec.launch.argv:
+            shell.pid = innermost(spawned.pid)
         shell._stdin = stdin
-        shell._terminal = target_of(shell.pid, 0)
         shell._control = target_of(shell.pid, driver.CONTROL_FD)
-        shell._watch = Watch(shell.pid, shell._pty, (shell._terminal, "/dev/tty"), input_wait_s)
+        terminals = (target_of(shell.pid, 0), "/dev/tty")
+        shell._watch = Watch(shell.pid, shell._pty, terminals, input_wait_s)
         return shell
 
     @property
@@ -132,7 +141,7 @@ class LiveShell:
 
     async def kill_since(self, moment: Moment) -> None:
         """End every process that the shell has started since `moment`."""
-        await self._guardian.kill_since(self.pid, moment)
+        await self._guardian.kill_since(self._spawned_pid, moment)
 
     async def settle(self) -> bool:
         """Prove that the shell is at its prompt, after an interrupt that may have hit a typed line."""
@@ -150,7 +159,7 @@ class LiveShell:
             if target == self._control or not target.startswith("pipe:"):
                 names.append(name)
         token = Token()
-        status = await self._synchronise(token, driver.reconnect_line(token, names, self._terminal))
+        status = await self._synchronise(token, driver.reconnect_line(token, names))
         return [name for bit, name in ((1, "stdout"), (2, "stderr")) if (status or 0) & bit]
 
     async def _synchronise(self, token: Token, line: bytes, *, after_interrupt: bool = False) -> int | None:
@@ -172,7 +181,7 @@ class LiveShell:
         """End the shell and everything that it started, and release it."""
         try:
             if self.exit_status is None:
-                await self._guardian.end_shell(self.pid)
+                await self._guardian.end_shell(self._spawned_pid)
         finally:
             self._release()
 

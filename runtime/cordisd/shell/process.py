@@ -2,7 +2,7 @@
 
 Runs in the child of `Guardian.fork`, single-threaded, without asyncio. One message per packet:
 
-    {"op": "spawn", "id": 1} + a memfd holding {"realm", "argv", "env", "rows", "columns"}
+    {"op": "spawn", "id": 1} + a memfd holding {"realm", "argv", "env", "rows", "columns", "user", "rlimits"}
     {"op": "end", "id": 2, "realm": "s1"} or {"op": "end", "id": 2, "pid": 7}
     {"op": "kill_since", "id": 3, "pid": 7, "ticks": 812, "last_pid": 900}
 
@@ -20,6 +20,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -74,15 +75,24 @@ def _detach(keep_fd: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
 
 
-def _before_exec() -> None:
-    """In the child, before bash: default signals, subreaper of its own tree, dead with the guardian."""
+def _before_exec(spec: dict[str, Any]) -> None:
+    """In the child: default signals, subreaper of its own tree, limits, user, dead with the guardian."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    for name, limit in spec["rlimits"].items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name.upper()}"), (limit, limit))
+    if spec["user"]:
+        uid, gid, groups = spec["user"]
+        os.fchown(0, uid, -1)  # the terminal: what reopens it must be allowed to
+        if os.geteuid() == 0:
+            os.setgroups(groups)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of user clears it
 
 
 class _Keeper:
@@ -265,7 +275,7 @@ def _start(spec_fd: int, opened: contextlib.ExitStack) -> tuple[int, str, list[i
     def before_exec() -> None:
         os.dup2(command, COMMAND_FD)
         os.dup2(control_write, CONTROL_FD)
-        _before_exec()
+        _before_exec(spec)
 
     shell = PtyProcess.spawn(
         spec["argv"],

@@ -86,6 +86,14 @@ def target_of(pid: int, fd: int) -> str:
         return ""
 
 
+def is_in(pid: int, place: str) -> bool:
+    """Whether a process works in the directory that it knows as `place`."""
+    try:
+        return os.path.samefile(f"/proc/{pid}/cwd", f"/proc/{pid}/root{place}")
+    except OSError:
+        return False
+
+
 def reads_from(pid: int, terminals: Collection[str]) -> bool | None:
     """Whether the main thread of `pid` is blocked in `read` on one of `terminals` (as /proc names them).
 

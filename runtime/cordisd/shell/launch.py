@@ -1,0 +1,61 @@
+"""How the processes of a session are launched: behind which command, as which user, within which limits."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cordisd.errors import ShellError
+
+Resource = Literal["as", "core", "cpu", "data", "fsize", "memlock", "nofile", "nproc", "stack"]
+"""As in `prlimit --as`: RLIMIT_AS and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Whom the kernel takes a process for, and what its environment says of that."""
+
+    uid: int
+    gid: int
+    groups: list[int]
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What stands between the guardian and a program of a session; nothing by default."""
+
+    argv: tuple[str, ...] = ()
+    """A command that runs the command behind it, keeping its terminal and its descriptors."""
+    user: User | None = None
+    """None: the daemon's."""
+    rlimits: Mapping[Resource, int] = field(default_factory=dict)
+    """Soft and hard limits, in the units of setrlimit(2)."""
+
+
+def find_user(name: str | int) -> User:
+    """The user of that name or number.
+
+    Raises:
+        ShellError: there is none, or this process may not become that user.
+    """
+    if isinstance(name, str) and not name.isdecimal():
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError as failure:
+            raise ShellError(f'there is no user "{name}" on this machine') from failure
+    else:
+        try:
+            entry = pwd.getpwuid(int(name))
+        except KeyError:  # as in containers: a number is enough for the kernel
+            entry = pwd.struct_passwd((str(name), "x", int(name), int(name), "", "/", "/bin/sh"))
+        except OverflowError as failure:
+            raise ShellError(f"{name} is no user number") from failure
+    if os.geteuid() != 0 and entry.pw_uid != os.geteuid():
+        raise ShellError(f'only a daemon of root can run tools as another user, here "{name}"')
+    groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
+    names = {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name}
+    return User(entry.pw_uid, entry.pw_gid, groups, names)
