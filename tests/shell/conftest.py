@@ -14,6 +14,8 @@ import pytest
 from cordisd.shell.bash import Bash, BashSettings
 from cordisd.shell.environment import tool_environment
 from cordisd.shell.guardian import Guardian
+from cordisd.shell.launch import Launch
+from cordisd.shell.spill import SpillFolder
 
 Drive = Callable[..., Any]
 
@@ -31,10 +33,19 @@ def guardian() -> Iterator[Guardian]:
 def drive(guardian: Guardian, tmp_path: Path) -> Drive:
     """`drive(body, **settings)` runs `await body(bash)` in a loop with a Bash of those settings.
 
+    `launch` and `spill_folder` go to the Bash itself.
+
     After the body the shell must answer `echo ok`, and afterwards no process of it may be left.
     """
 
-    def run(body: Callable[[Bash], Awaitable[Any]], *, check: bool = True, **settings: Any) -> Any:
+    def run(
+        body: Callable[[Bash], Awaitable[Any]],
+        *,
+        check: bool = True,
+        launch: Launch | None = None,
+        spill_folder: SpillFolder | None = None,
+        **settings: Any,
+    ) -> Any:
         async def main() -> Any:
             bash = Bash(
                 guardian,
@@ -42,6 +53,8 @@ def drive(guardian: Guardian, tmp_path: Path) -> Drive:
                 str(tmp_path),
                 partial(tool_environment, os.environ),
                 BashSettings(**settings),
+                launch,
+                spill_folder,
             )
             try:
                 value = await body(bash)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from cordisd.errors import ShellError, ToolError
 from cordisd.events import JsonObject
@@ -22,11 +22,13 @@ from cordisd.shell.driver import Stdin
 from cordisd.shell.environment import tool_environment
 from cordisd.shell.launch import Launch, Resource, find_user
 from cordisd.shell.report import CommandResult, Trailer, Truncation
+from cordisd.shell.spill import SpillFolder
 
 DESCRIPTION = """\
 Run commands in a bash shell.
 * The command reaches bash exactly as written; it needs no XML escaping.
-* The shell is persistent: its directory, variables, functions and background jobs stay between calls.
+* The shell is persistent: its directory, variables, functions and background jobs stay between calls. \
+`exit` makes the next call start in a fresh one.
 * Commands read no input: anything that asks a question gets end of file. Use flags such as `-y`.
 * To see a part of a file, print a range of lines, for example `sed -n 10,25p path/to/file`.
 * Avoid commands that print very much; the middle of long output is left out.
@@ -59,6 +61,11 @@ class BashConfig(EntryConfig):
     """Variables to set in the shell."""
     pass_env: list[str] = []
     """Variables to pass on although they look like secrets of the daemon."""
+    spill_dir: str | None = Field(default=None, pattern="^/")
+    """Absolute path of a folder for whole copies of outputs that are too long to show; made if it is missing.
+    The result names the file, which is readable for the tools and removed when the session ends."""
+    spill_max_bytes: PositiveInt = 268_435_456
+    """Of all copies of one session together; what comes after is not copied, and the result says so."""
     rlimits: dict[Resource, NonNegativeInt] = {}
     """Resource limits of the shell and of what it starts, soft and hard, by their names in `prlimit`: `as`,
     `core`, `cpu`, `data`, `fsize`, `memlock`, `nofile`, `nproc`, `stack`; in bytes, seconds or numbers as in
@@ -71,6 +78,12 @@ class BashConfig(EntryConfig):
     """A launcher, such as `[chroot, /srv/image]` or `[bwrap, --bind, /, /, --]`: bash's own command line is
     put behind it. It must keep the terminal and all descriptors; `/proc` and `/dev/tty` must be there. The
     editor follows the shell inside."""
+
+    @model_validator(mode="after")
+    def _copies_are_named_where_the_middle_is_left_out(self) -> BashConfig:
+        if self.spill_dir and self.truncation == "reference":
+            raise ValueError("spillDir needs truncation: headTail, whose notice names the copy")
+        return self
 
     @field_validator("rlimits")
     @classmethod
@@ -120,6 +133,8 @@ class BashEntry(Entry):
         super().__init__(config)
         self._pass_names = config.pass_env
         self._extra = config.env
+        self._spill_dir = config.spill_dir
+        self._spill_max_bytes = config.spill_max_bytes
         self._user = config.user
         self._argv = tuple(config.argv)
         self._rlimits = config.rlimits
@@ -152,7 +167,12 @@ class BashEntry(Entry):
                 extra={**(user.environment if user else {}), **self._extra},
             )
 
-        shell = Bash(realm.guardian, realm.session_id, realm.cwd, environment, self._settings, realm.launch)
+        spills = None
+        if self._spill_dir:
+            spills = SpillFolder(self._spill_dir, realm.session_id, self._spill_max_bytes, user)
+        shell = Bash(
+            realm.guardian, realm.session_id, realm.cwd, environment, self._settings, realm.launch, spills
+        )
         remove = scope.get(ToolRegistry).add(BashTool(shell, realm, self._schema))
         stop_following = realm.on_move(shell.move)
         try:
@@ -161,6 +181,8 @@ class BashEntry(Entry):
             stop_following()
             remove()
             await shell.close()
+            if spills:
+                spills.close()
 
 
 def _schema(description: str) -> ToolSchema:

@@ -31,17 +31,12 @@ from cordisd.shell.report import (
     shown_output,
     signal_name,
 )
+from cordisd.shell.spill import Spill, SpillFolder
+from cordisd.shell.stop import UNFINISHED, USABLE, last_moment, stop
 from cordisd.shell.watch import is_in
 
 OnTimeout = Literal["keep", "reset"]
 
-_INTERRUPT_GRACE_S = 1.5
-_CANCEL_GRACE_S = 0.3
-_AFTER_KILL_S = 0.4
-_OWN_LINES_S = 0.02
-_N_KILLS = 2
-_USABLE = (Ending.FINISHED, Ending.PROMPTED)
-_UNFINISHED = (Ending.EXPIRED, Ending.WAITING)
 _N_STARTS = 3
 _EXIT_COMMAND = re.compile(rb"(?:^|[;&|({\n]|\b(?:then|do|else)\s)\s*exit\b")
 
@@ -77,6 +72,7 @@ class Bash:
         environment: Callable[[], dict[str, str]],
         settings: BashSettings | None = None,
         launch: Launch | None = None,
+        spill_folder: SpillFolder | None = None,
     ) -> None:
         self._guardian = guardian
         self._realm = realm
@@ -84,6 +80,7 @@ class Bash:
         self._cwd = cwd
         self._settings = settings or BashSettings()
         self._launch = launch or Launch()
+        self._spill_folder = spill_folder
         self._lock = asyncio.Lock()
         self._live: LiveShell | None = None
         self._recovery: asyncio.Task[None] | None = None
@@ -133,31 +130,44 @@ class Bash:
                 await self._go(live, self._destination)
             if live is not self._live:
                 continue
-            moment = Moment.now()
-            exchange = live.call(command, self._status)
+            spill = Spill(self._spill_folder) if self._spill_folder is not None else None
             try:
-                left_s = max(deadline_s - asyncio.get_running_loop().time(), 0.0)
-                ending = await live.limit(exchange, left_s)
-                if ending is Ending.EXPIRED:
-                    ending = await self._at_its_end(live, exchange)
-                stopped = ending
-                if ending in _UNFINISHED:
-                    ending = await self._stop(live, exchange, moment, _INTERRUPT_GRACE_S)
-            except asyncio.CancelledError:
-                await self._stop_for_cancel(live, exchange, moment)
-                raise
-            except ShellError:  # the command could not be ended: nothing may be typed into it
-                with contextlib.suppress(ShellError):
-                    await self._bury(live)
-                raise
-            if stopped in _UNFINISHED:
-                return await self._report(live, exchange, ending, command, stopped=stopped)
-            if exchange.begun:
-                return await self._report(live, exchange, ending, command)
-            # It has not run. A mere return to the prompt means that a late interrupt hit the line.
-            if ending is not Ending.PROMPTED:
-                await self._bury(live)
+                result = await self._attempt(live, command, deadline_s, spill)
+            finally:
+                if spill is not None:
+                    spill.close()
+            if result is not None:
+                return result
         raise ShellError(f"bash was started {_N_STARTS} times, but never began on the command")
+
+    async def _attempt(
+        self, live: LiveShell, command: bytes, deadline_s: float, spill: Spill | None
+    ) -> CommandResult | None:
+        """The result of the command in this shell; None if it has not run."""
+        moment = Moment.now()
+        exchange = live.call(command, self._status)
+        exchange.capture.spill = spill
+        stopped: Ending | None = None
+        try:
+            ending = await live.limit(exchange, max(deadline_s - asyncio.get_running_loop().time(), 0.0))
+            if ending is Ending.EXPIRED:
+                ending = await last_moment(live, exchange)
+            if ending in UNFINISHED:
+                stopped = ending
+                ending = await stop(live, exchange, moment, "time")
+        except asyncio.CancelledError:
+            await self._stop_for_cancel(live, exchange, moment)
+            raise
+        except ShellError:  # the command could not be ended: nothing may be typed into it
+            with contextlib.suppress(ShellError):
+                await self._bury(live)
+            raise
+        if stopped is not None or exchange.begun:
+            return await self._report(live, exchange, ending, command, stopped)
+        # It has not run. A mere return to the prompt means that a late interrupt hit the line.
+        if ending is not Ending.PROMPTED:
+            await self._bury(live)
+        return None
 
     async def _ready(self) -> LiveShell:
         """The live shell, or a new one if there is none any more."""
@@ -224,42 +234,16 @@ class Bash:
         self._live = None
         await live.end()
 
-    async def _stop(self, live: LiveShell, exchange: Exchange, moment: Moment, grace_s: float) -> Ending:
-        """End a command and all that it has started: interrupt, then kill, and give up in about 4 s.
-
-        Any ending but `FINISHED` and `PROMPTED` means that the shell is lost.
-        """
-        live.interrupt()
-        ending = await live.limit(exchange, grace_s)
-        for _ in range(_N_KILLS):
-            if ending not in _UNFINISHED:
-                break
-            await live.kill_since(moment)
-            live.interrupt()  # or bash goes on with the next command of the list
-            ending = await live.limit(exchange, _AFTER_KILL_S)
-        if ending in _USABLE:
-            await live.kill_since(moment)
-            if ending is Ending.FINISHED and not await live.settle():
-                return Ending.BROKEN
-        return ending
-
-    async def _at_its_end(self, live: LiveShell, exchange: Exchange) -> Ending:
-        """The end of a command that comes within moments, else `EXPIRED`.
-
-        For when an interrupt might cut our own lines after the command, and with them the report of it.
-        """
-        return await live.limit(exchange, _OWN_LINES_S) if live.runs_itself else Ending.EXPIRED
-
     async def _stop_for_cancel(self, live: LiveShell, exchange: Exchange, moment: Moment) -> None:
         """Make the shell usable again for the next caller, even if this one is cancelled twice."""
 
         async def recover() -> None:
-            ending = await self._at_its_end(live, exchange)
-            if ending in _UNFINISHED:
-                ending = await self._stop(live, exchange, moment, _CANCEL_GRACE_S)
+            ending = await last_moment(live, exchange)
+            if ending in UNFINISHED:
+                ending = await stop(live, exchange, moment, "cancellation")
             else:
                 await live.kill_since(moment)
-            if ending in _USABLE:
+            if ending in USABLE:
                 self._status = exchange.status
                 if exchange.redirected:
                     await live.reconnect()
@@ -284,8 +268,7 @@ class Bash:
         exchange: Exchange,
         ending: Ending,
         command: bytes,
-        *,
-        stopped: Ending | None = None,
+        stopped: Ending | None,
     ) -> CommandResult:
         """The result for the model; resets the shell where the ending or the settings ask for it.
 
@@ -297,13 +280,13 @@ class Bash:
         exit_code: int | None = None
         signal_word: str | None = None
         reconnected: list[str] = []
-        lost = ending not in _USABLE or (stopped is Ending.EXPIRED and settings.on_timeout == "reset")
+        lost = ending not in USABLE or (stopped is Ending.EXPIRED and settings.on_timeout == "reset")
         if ending is Ending.DIED and live.exit_status is not None:
             exit_code, signal_word = _ending_of(live.exit_status)
             if exit_code is not None and _EXIT_COMMAND.search(command):
                 # An interactive bash that obeys `exit` prints that word.
                 output = output.removesuffix("exit").removesuffix("\n") if output.endswith("exit") else output
-        elif ending in _USABLE:
+        elif ending in USABLE:
             self._status = exchange.status
             if ending is Ending.FINISHED or exchange.aborted:
                 exit_code = exchange.status

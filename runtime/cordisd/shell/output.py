@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from cordisd.shell.spill import Spill
+
 HEAD_BYTES = 64 * 1024
 TAIL_BYTES = 128 * 1024
 
@@ -11,7 +13,7 @@ TAIL_BYTES = 128 * 1024
 class Capture:
     """Keeps the first and the last bytes of what is appended; cost per byte does not grow."""
 
-    __slots__ = ("_head", "_head_bytes", "_tail", "_tail_bytes", "_tail_held", "n_bytes", "n_lines")
+    __slots__ = ("_head", "_head_bytes", "_tail", "_tail_bytes", "_tail_held", "n_bytes", "n_lines", "spill")
 
     def __init__(self, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
         self._head_bytes = head_bytes
@@ -23,6 +25,8 @@ class Capture:
         """All bytes appended."""
         self.n_lines = 0
         """All newlines appended."""
+        self.spill: Spill | None = None
+        """Gets the whole stream once it is longer than the head."""
 
     def append(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
@@ -34,6 +38,10 @@ class Capture:
             data = data[room:]
             if not data:
                 return
+        if self.spill is not None:
+            if not self._tail:
+                self.spill.append(self._head)
+            self.spill.append(data)
         self._tail.append(data)
         self._tail_held += len(data)
         while self._tail_held - len(self._tail[0]) >= self._tail_bytes:
@@ -52,6 +60,14 @@ class Capture:
         """The last bytes that are not in the head."""
         held = b"".join(self._tail)
         return held if self.complete else held[-self._tail_bytes :]
+
+    def locate(self) -> str:
+        """Where a copy of the whole stream is, in words; nothing without a `spill`."""
+        if self.spill is None:
+            return ""
+        if not self._tail:
+            self.spill.append(self._head)
+        return self.spill.locate()
 
     def clear(self) -> None:
         """Begin anew."""

@@ -16,7 +16,7 @@ Trailer = Literal["reference", "always"]
 
 RESET_NOTICE = (
     "[The persistent shell was reset: the next call starts in the workspace with a fresh directory and "
-    "environment.]"
+    "environment, and background jobs have been ended.]"
 )
 WAS_RESET_NOTICE = RESET_NOTICE.replace("the next call starts", "this call started")
 _CLIPPED = (
@@ -106,7 +106,7 @@ def shown_output(capture: Capture, max_chars: int, truncation: Truncation) -> tu
             return text[:max_chars] + _CLIPPED, True
         head, tail = _head_and_tail(text, text, max_chars)
         left_out = text[len(head) : len(text) - len(tail)]
-        return head + _gap(len(left_out), "characters", left_out.count("\n")) + tail, True
+        return head + _gap(len(left_out), "characters", left_out.count("\n"), capture.locate()) + tail, True
     if truncation == "reference":
         return render(capture.head())[:max_chars] + _CLIPPED, True
     head, tail = _head_and_tail(
@@ -114,7 +114,7 @@ def shown_output(capture: Capture, max_chars: int, truncation: Truncation) -> tu
     )
     n_bytes = capture.n_bytes - len(head.encode()) - len(tail.encode())
     n_lines = capture.n_lines - head.count("\n") - tail.count("\n") - 1
-    return head + _gap(n_bytes, "bytes", max(n_lines, 0)) + tail, True
+    return head + _gap(n_bytes, "bytes", max(n_lines, 0), capture.locate()) + tail, True
 
 
 def background_section(background: Capture | None) -> str:
@@ -167,8 +167,9 @@ def _head_and_tail(head: str, tail: str, max_chars: int) -> tuple[str, str]:
     return head[:n_head], tail[-n_tail:] if n_tail else ""
 
 
-def _gap(amount: int, unit: str, n_lines: int) -> str:
-    return f"\n[... {amount:,} {unit} omitted here, {n_lines:,} line ends among them ...]\n"
+def _gap(amount: int, unit: str, n_lines: int, copy: str) -> str:
+    where = f"; {copy}" if copy else ""
+    return f"\n[... {amount:,} {unit} omitted here, {n_lines:,} line ends among them{where} ...]\n"
 
 
 def _without_last_newline(text: str) -> str:

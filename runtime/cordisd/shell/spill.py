@@ -1,0 +1,103 @@
+"""Whole copies of outputs that are too long to show, in files that the model can search."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+
+from cordisd.shell.launch import User
+
+
+class SpillFolder:
+    """The copies of one session, together at most `quota_bytes`; `close` removes them.
+
+    Readable for the daemon's user and, through its group, for `reader`. Nothing is on disk before the first
+    copy.
+    """
+
+    def __init__(self, parent: str, session_id: str, quota_bytes: int, reader: User | None) -> None:
+        self.left_bytes = quota_bytes
+        self._parent = parent
+        self._session_id = session_id
+        self._reader = reader
+        self._path = ""
+        self._n_files = 0
+
+    def open(self) -> tuple[int, str]:
+        """A new file: its descriptor and its path.
+
+        Raises:
+            OSError: the folder or the file cannot be made.
+        """
+        if not self._path:
+            os.makedirs(self._parent, exist_ok=True)
+            self._path = tempfile.mkdtemp(prefix=f"{self._session_id}-", dir=self._parent)
+            self._share(self._path, 0o750)
+        self._n_files += 1
+        path = f"{self._path}/{self._n_files}.txt"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._share(path, 0o640)
+        return descriptor, path
+
+    def _share(self, path: str, mode: int) -> None:
+        if self._reader is not None:
+            os.chown(path, -1, self._reader.gid)
+            os.chmod(path, mode)
+
+    def close(self) -> None:
+        """Remove every copy."""
+        if self._path:
+            shutil.rmtree(self._path, ignore_errors=True)
+
+
+class Spill:
+    """The copy of one output. Its file is made with the first byte, and removed again without `locate`."""
+
+    def __init__(self, folder: SpillFolder) -> None:
+        self._folder = folder
+        self._descriptor = -1
+        self._path = ""
+        self._n_bytes = 0
+        self._failure = ""
+        self._wanted = False
+
+    def append(self, data: bytes | bytearray) -> None:
+        """Take the next bytes of the output, as far as the quota and the disk allow."""
+        if self._failure:
+            return
+        try:
+            if self._descriptor < 0:
+                self._descriptor, self._path = self._folder.open()
+            if len(data) > self._folder.left_bytes:
+                self._failure = "the session's quota of copies is used up"
+            rest = memoryview(data)[: self._folder.left_bytes]
+            while rest:
+                n_written = os.write(self._descriptor, rest)
+                self._n_bytes += n_written
+                self._folder.left_bytes -= n_written
+                rest = rest[n_written:]
+        except OSError as failure:
+            self._failure = (failure.strerror or "the disk refused it").lower()
+
+    def locate(self) -> str:
+        """Where the copy is, in words, and how much of the output it holds if not all. It stays there."""
+        self._wanted = True
+        if not self._failure:
+            return f"the whole output is in {self._path}"
+        if self._n_bytes:
+            return f"its first {self._n_bytes:,} bytes are in {self._path} ({self._failure})"
+        return f"there is no copy of it ({self._failure})"
+
+    def close(self) -> None:
+        """No more is taken."""
+        self._failure = self._failure or "it was closed"
+        if self._descriptor < 0:
+            return
+        os.close(self._descriptor)
+        self._descriptor = -1
+        if not self._wanted:
+            self._folder.left_bytes += self._n_bytes
+            with suppress(OSError):
+                os.unlink(self._path)
