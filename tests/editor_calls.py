@@ -1,7 +1,4 @@
-"""Editor calls through a real daemon: a scripted model makes them, and what it is told comes back.
-
-A plug-in of pytest: `pytest_plugins = ["editor_calls"]` in a test module gives it the fixtures below.
-"""
+"""Editor calls through a real daemon: a scripted model makes them, and what it is told comes back."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,10 +19,6 @@ from mock_chat import MockChatThread, Recorded, Reply, calls, text
 
 Call = dict[str, Any]
 
-CONTROL_VIEW = (
-    "Here's the content of {} with line numbers (which has a total of 2 lines):\n"
-    "     1  control\n     2  \t$&\n"
-)
 _session_numbers = count(1)
 
 
@@ -50,10 +43,14 @@ def _text_of(message: Call) -> str:
 class EditorDaemon:
     """A daemon with the mock model that its sessions talk to."""
 
-    def __init__(self, daemon: Daemon, mock: MockChatThread, control: Path) -> None:
+    def __init__(self, daemon: Daemon, mock: MockChatThread, control: Path, number_gap: str) -> None:
         self.daemon = daemon
         self._mock = mock
         self._control = control
+        self._control_view = (
+            f"Here's the content of {control} with line numbers (which has a total of 2 lines):\n"
+            f"     1{number_gap}control\n     2{number_gap}\t$&\n"
+        )
 
     def session(self, cwd: Path) -> EditorSession:
         """A new session in `cwd`."""
@@ -61,16 +58,25 @@ class EditorDaemon:
         self.daemon.request("session/create", {"sessionId": name, "cwd": str(cwd)})
         return EditorSession(self, name)
 
-    def told(self, session: str, steps: list[list[str]]) -> list[str]:
+    def told(
+        self, session: str, steps: list[list[str]], meanwhile: Callable[[], None] = lambda: None
+    ) -> list[str]:
         """What the model was told in answer to the calls of `steps`, in order, exactly as it was sent."""
-        self.daemon.run(session, json.dumps([*steps, [self._control_call()]]))
+        start = len(self.daemon.frames)
+        self.daemon.prompt(session, json.dumps([*steps, [self._control_call()]]))
+        meanwhile()
+        self.daemon.wait_idle(session, start)
         messages = self._mock.requests[-1].json["messages"]
         prompt_at = max(at for at, message in enumerate(messages) if message["role"] == "user")
         answers = [_text_of(message) for message in messages[prompt_at:] if message["role"] == "tool"]
         assert len(answers) == sum(map(len, steps)) + 1
-        control = answers.pop()
-        assert control == CONTROL_VIEW.format(self._control), "the next call is not clean"
+        assert answers.pop() == self._control_view, "the next call is not clean"
         return answers
+
+    def tool(self) -> Call:
+        """The tool as the model was last shown it."""
+        tools = [tool["function"] for tool in self._mock.requests[-1].json["tools"]]
+        return next(tool for tool in tools if tool["name"] == "str_replace_editor")
 
     def _control_call(self) -> str:
         return json.dumps({"command": "view", "path": str(self._control)})
@@ -86,9 +92,20 @@ class EditorSession:
     def __call__(self, command: str, path: Path | str, **arguments: object) -> str:
         return self.raw(json.dumps({"command": command, "path": str(path), **arguments}))
 
+    def tool(self) -> Call:
+        """The tool as the model was last shown it."""
+        return self._host.tool()
+
     def raw(self, arguments: str) -> str:
         """What the model is told in answer to a call with `arguments` as it wrote them."""
         return self._host.told(self._name, [[arguments]])[0]
+
+    def while_it_works(
+        self, meanwhile: Callable[[], None], command: str, path: Path | str, **arguments: object
+    ) -> str:
+        """What the model is told in answer to a call; `meanwhile` is called right after the prompt."""
+        raw = json.dumps({"command": command, "path": str(path), **arguments})
+        return self._host.told(self._name, [[raw]], meanwhile)[0]
 
     def in_one_step(self, *made: Call) -> list[str]:
         """What the model is told in answer to calls that it makes together."""
@@ -106,9 +123,15 @@ class EditorSession:
 
 @contextmanager
 def editor_host(
-    folder: Path, composition: Path | str = "minimal", prefix: list[str] | None = None
+    folder: Path,
+    composition: Path | str = "minimal",
+    prefix: list[str] | None = None,
+    number_gap: str = "  ",
 ) -> Iterator[EditorDaemon]:
-    """A daemon whose files are in `folder`; `prefix` is put before its command."""
+    """A daemon whose files are in `folder`; `prefix` is put before its command.
+
+    `number_gap`: what the composition's editor writes after the numbers of lines.
+    """
     cwd = folder / "cwd"
     cwd.mkdir()
     control = folder / "control"
@@ -116,7 +139,7 @@ def editor_host(
     argv = [*(prefix or []), sys.executable, "-m", "cordisd", "serve", "--stdio", str(composition)]
     with MockChatThread(follow_the_prompt) as mock, Daemon(cwd, model_url=mock.url, argv=argv) as daemon:
         daemon.initialize()
-        yield EditorDaemon(daemon, mock, control)
+        yield EditorDaemon(daemon, mock, control, number_gap)
 
 
 def without_capabilities() -> list[str]:
@@ -126,45 +149,13 @@ def without_capabilities() -> list[str]:
     return ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
 
 
-@pytest.fixture(scope="module")
-def editor_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EditorDaemon]:
-    """One daemon for the module."""
-    with editor_host(tmp_path_factory.mktemp("editor")) as host:
-        yield host
-
-
-@pytest.fixture
-def editor(editor_daemon: EditorDaemon, tmp_path: Path) -> EditorSession:
-    """A new session in `tmp_path`."""
-    return editor_daemon.session(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def plain_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EditorDaemon]:
-    """One daemon without capabilities for the module."""
-    with editor_host(tmp_path_factory.mktemp("plain"), prefix=without_capabilities()) as host:
-        yield host
-
-
-@pytest.fixture
-def plain_editor(plain_daemon: EditorDaemon, tmp_path: Path) -> EditorSession:
-    """A new session in `tmp_path`, whose daemon has no capabilities."""
-    return plain_daemon.session(tmp_path)
-
-
-@pytest.fixture
-def configured_editor(tmp_path: Path) -> Iterator[Callable[..., EditorSession]]:
-    """Starts a session of a daemon of its own, whose editor has the given configuration."""
-    shipped = Path(__file__).parents[1] / "minimal.cordis.yml"
-
-    def start(**config: object) -> EditorSession:
-        entry = "  name: str-replace-editor\n"
-        composition = tmp_path / "composition.cordis.yml"
-        before, after = shipped.read_text().split(entry)
-        composition.write_text(f"{before}{entry}  config: {json.dumps(config)}\n{after}")
-        folder = tmp_path / "host"
-        folder.mkdir()
-        return stack.enter_context(editor_host(folder, composition)).session(tmp_path)
-
-    with ExitStack() as stack:
-        yield start
+def stages_a_file(pid: int, folder: Path) -> bool:
+    """Whether the process has a file of `folder` open that has no name yet, or a private one."""
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            name = os.readlink(entry)
+        except OSError:
+            continue  # it was closed while we looked
+        if name.startswith(f"{folder}/") and (name.endswith("(deleted)") or "/.cordisd-" in name):
+            return True
+    return False

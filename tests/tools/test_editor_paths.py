@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from editor_calls import EditorSession
+from editor_calls import EditorSession
 
-pytest_plugins = ["editor_calls"]
+pytest_plugins = ["editor_fixtures"]
 
 BLANK = "`path` must not be blank; give the absolute path of a file or directory."
 
