@@ -24,13 +24,18 @@ _session_numbers = count(1)
 
 def follow_the_prompt(request: Recorded) -> Reply:
     """The model: its prompt is a JSON list of steps, each a list of argument texts of calls."""
-    messages = request.json["messages"]
-    prompt_at = max(at for at, message in enumerate(messages) if message["role"] == "user")
-    steps = json.loads(_text_of(messages[prompt_at]))
-    step = sum(message["role"] == "assistant" for message in messages[prompt_at:])
+    messages = _last_turn(request)
+    steps = json.loads(_text_of(messages[0]))
+    step = sum(message["role"] == "assistant" for message in messages)
     if step == len(steps):
         return text("end")
     return calls(*((f"s{step}c{n}", "str_replace_editor", raw) for n, raw in enumerate(steps[step])))
+
+
+def _last_turn(request: Recorded) -> list[Call]:
+    """The messages from the last prompt on."""
+    messages: list[Call] = request.json["messages"]
+    return messages[max(at for at, message in enumerate(messages) if message["role"] == "user") :]
 
 
 def _text_of(message: Call) -> str:
@@ -59,16 +64,20 @@ class EditorDaemon:
         return EditorSession(self, name)
 
     def told(
-        self, session: str, steps: list[list[str]], meanwhile: Callable[[], None] = lambda: None
+        self, session: str, steps: list[list[str]], meanwhile: Callable[[], object] = lambda: None
     ) -> list[str]:
-        """What the model was told in answer to the calls of `steps`, in order, exactly as it was sent."""
+        """What the model was told in answer to the calls of `steps`, in order, exactly as it was sent.
+
+        `meanwhile` is called when the prompt is on its way.
+        """
         start = len(self.daemon.frames)
-        self.daemon.prompt(session, json.dumps([*steps, [self._control_call()]]))
+        prompt = json.dumps([*steps, [self._control_call()]])
+        self.daemon.prompt(session, prompt)
         meanwhile()
         self.daemon.wait_idle(session, start)
-        messages = self._mock.requests[-1].json["messages"]
-        prompt_at = max(at for at, message in enumerate(messages) if message["role"] == "user")
-        answers = [_text_of(message) for message in messages[prompt_at:] if message["role"] == "tool"]
+        turns = (_last_turn(request) for request in reversed(self._mock.requests))
+        turn = next(messages for messages in turns if _text_of(messages[0]) == prompt)
+        answers = [_text_of(message) for message in turn if message["role"] == "tool"]
         assert len(answers) == sum(map(len, steps)) + 1
         assert answers.pop() == self._control_view, "the next call is not clean"
         return answers
@@ -100,16 +109,9 @@ class EditorSession:
         """What the model is told in answer to a call with `arguments` as it wrote them."""
         return self._host.told(self._name, [[arguments]])[0]
 
-    def while_it_works(
-        self, meanwhile: Callable[[], None], command: str, path: Path | str, **arguments: object
-    ) -> str:
-        """What the model is told in answer to a call; `meanwhile` is called right after the prompt."""
-        raw = json.dumps({"command": command, "path": str(path), **arguments})
-        return self._host.told(self._name, [[raw]], meanwhile)[0]
-
-    def in_one_step(self, *made: Call) -> list[str]:
+    def in_one_step(self, *made: Call, meanwhile: Callable[[], object] = lambda: None) -> list[str]:
         """What the model is told in answer to calls that it makes together."""
-        return self._host.told(self._name, [[json.dumps(arguments) for arguments in made]])
+        return self._host.told(self._name, [[json.dumps(arguments) for arguments in made]], meanwhile)
 
     def refused(self, command: str, path: Path | str, **arguments: object) -> str:
         """The error that the model is told, which is always short and has no internals in it."""

@@ -1,4 +1,4 @@
-"""Full disks and changes by others in the middle of an edit, through the daemon."""
+"""Full disks, and changes of a file by others in the middle of an edit, through the daemon."""
 
 from __future__ import annotations
 
@@ -90,7 +90,10 @@ def test_a_change_by_another_program_between_reading_and_writing_wins(
     for attempt in range(10):
         path.write_bytes(b"old\n" + b"0123456789\n" * 850_000)
         change = partial(change_meanwhile, pid, path, f"theirs {attempt}\n")
-        answer = editor.while_it_works(change, "str_replace", path, old_str="old", new_str="ours")
+        [answer] = editor.in_one_step(
+            {"command": "str_replace", "path": str(path), "old_str": "old", "new_str": "ours"},
+            meanwhile=change,
+        )
         if path.read_text()[:6] == "theirs":
             assert answer == (
                 f"Error: {path} was changed by another program during the edit, so nothing was written. "
@@ -120,3 +123,31 @@ def test_an_old_view_does_not_matter_but_the_text_does(editor: EditorSession, tm
     path.write_text("elsewhere\n")
     assert "No match" in editor.refused("str_replace", path, old_str="two", new_str="2")
     assert path.read_text() == "elsewhere\n"
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "link"), ("a", "hard")])
+@pytest.mark.parametrize("n_bytes", [0, 1_000_000])
+def test_edits_of_one_file_by_two_sessions_are_all_kept(
+    editor_daemon: EditorDaemon, tmp_path: Path, names: tuple[str, str], n_bytes: int
+) -> None:
+    path = tmp_path / "a"
+    path.write_text("x" * n_bytes)
+    if "link" in names:
+        (tmp_path / "link").symlink_to(path)
+    if "hard" in names:
+        os.link(path, tmp_path / "hard")
+    lines = [[f"{session} {n}" for n in range(6)] for session in ("one", "other")]
+    calls = [
+        [
+            {"command": "insert", "path": f"{tmp_path}/{name}", "insert_line": 0, "new_str": line}
+            for line in own
+        ]
+        for name, own in zip(names, lines, strict=True)
+    ]
+    one, other = (editor_daemon.session(tmp_path) for _ in names)
+    told: list[str] = []
+    told += one.in_one_step(*calls[0], meanwhile=lambda: told.extend(other.in_one_step(*calls[1])))
+    assert [answer.partition("\n")[0] for answer in told if "Error" in answer] == []
+    written = path.read_text().splitlines()[:12]
+    for own in lines:
+        assert [line for line in written if line in own] == own[::-1]
