@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import tempfile
@@ -9,16 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from cordisd.agent.arguments import parse_arguments
 from cordisd.editor.commands import Editor
 from cordisd.editor.local import LocalFiles
+from cordisd.entries.str_replace_editor import StrReplaceEditorConfig, tool_schema
 from cordisd.errors import ToolError
 
 Run = Callable[..., str]
+PARAMETERS = tool_schema(StrReplaceEditorConfig()).parameters
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Runs one command on real files and returns its text; `max_output` and `snippet` configure it."""
+    """Runs one command, as the model writes it, on real files and returns its text.
+
+    `max_output` and `snippet` configure the editor.
+    """
 
     def call(
         command: str, path: Path | str, *, max_output: int = 16_000, snippet: int = 0, **arguments: object
@@ -26,7 +33,8 @@ def run(tmp_path: Path) -> Run:
         editor = Editor(
             LocalFiles(), lambda: str(tmp_path), max_output_characters=max_output, n_snippet_lines=snippet
         )
-        return asyncio.run(editor.run({"command": command, "path": str(path), **arguments}))
+        raw = json.dumps({"command": command, "path": str(path), **arguments})
+        return asyncio.run(editor.run(parse_arguments(raw, PARAMETERS)))
 
     return call
 

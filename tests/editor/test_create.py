@@ -90,7 +90,7 @@ def test_a_full_disk_leaves_nothing(refuse, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_file_system_without_hard_links_is_served(run, refuse, tmp_path: Path, monkeypatch) -> None:
-    def no_links(source: str, target: str) -> None:
+    def no_links(*arguments: object, **options: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
     monkeypatch.setattr(os, "link", no_links)

@@ -80,7 +80,16 @@ def test_insert_text_is_another_name_for_new_str(run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"), [(3, "[0, 2]"), (-1, "[0, 2]"), (1.5, "integer"), (None, "required")]
+    ("line", "words"),
+    [
+        (3, "[0, 2]"),
+        (-1, "[0, 2]"),
+        (10**4000, "[0, 2]"),
+        (1.5, "must be an integer"),
+        ("1", "must be an integer"),
+        (True, "must be an integer"),
+        (None, "required"),
+    ],
 )
 def test_a_line_that_does_not_exist_is_refused_with_the_allowed_range(
     refuse, tmp_path: Path, line, words
@@ -251,8 +260,9 @@ def test_removing_everything_leaves_an_empty_file(run, tmp_path: Path) -> None:
         ("insert", {"new_str": "x"}, "`insert_line` is required"),
         ("str_replace", {"old_str": "a", "new_str": "\0"}, "NUL"),
         ("str_replace", {"old_str": "a", "new_str": "x\ud83d"}, "U+D83D at character 1"),
-        ("str_replace", {"old_str": 3}, "must be a string"),
-        ("undo_edit", {}, "view, create, str_replace, insert"),
+        ("str_replace", {"old_str": 3}, '"old_str" must be a string'),
+        ("insert", {"insert_line": 0, "insert_text": 3}, "`insert_text` must be a string"),
+        ("undo_edit", {}, 'must be one of ["view","create","str_replace","insert"]'),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from cordisd.editor import publish
+from cordisd.editor.overwrite import overwrite
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing owners needs root")
 
@@ -166,15 +168,59 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(refuse, path: Path, monkey
     assert os.listdir(path.parent) == ["a"]
 
 
-def test_a_full_disk_leaves_a_hard_linked_file_old(refuse, path: Path, monkeypatch) -> None:
-    os.link(path, path.with_name("b"))
-
+def test_a_full_disk_leaves_an_overwritten_file_old(path: Path, monkeypatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert "no space is left" in refuse("str_replace", path, old_str="old", new_str="newer")
-    assert path.with_name("b").read_text() == "old\n"
+    with path.open("r+b") as file, pytest.raises(OSError, match="no space"):
+        overwrite(file.fileno(), b"old\n", b"new and longer\n")
+    assert path.read_text() == "old\n"
+
+
+def test_a_file_that_is_not_what_was_read_is_not_overwritten(path: Path) -> None:
+    path.write_text("theirs\n")
+    with path.open("r+b") as file, pytest.raises(OSError) as caught:
+        overwrite(file.fileno(), b"old\n", b"new\n")
+    assert caught.value.errno == errno.ESTALE
+    assert path.read_text() == "theirs\n"
+
+
+def test_the_death_of_the_writing_process_leaves_the_old_file(refuse, path: Path, monkeypatch) -> None:
+    os.link(path, path.with_name("b"))
+    script = path.with_name("half.py")
+    script.write_text("import os, sys\nos.pwrite(int(sys.argv[1]), b'ne', 0)\nos.kill(os.getpid(), 9)\n")
+    monkeypatch.setattr(publish.overwrite, "__file__", str(script))
+    assert "input/output error" in refuse("str_replace", path, old_str="old", new_str="new")
+    assert path.read_text() == "old\n"
+
+
+def test_without_processes_a_hard_linked_file_stays_old_and_says_so(refuse, path: Path, monkeypatch) -> None:
+    os.link(path, path.with_name("b"))
+
+    def no_process(*arguments: object, **options: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", no_process)
+    assert "no process could be started" in refuse("str_replace", path, old_str="old", new_str="new")
+    assert path.read_text() == "old\n"
+
+
+@pytest.mark.parametrize("reason", [errno.ENOTSUP, errno.EISDIR])
+def test_a_file_system_without_unnamed_files_is_served(run, path: Path, monkeypatch, reason: int) -> None:
+    real_open = os.open
+
+    def no_unnamed(name: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(reason, "no")
+        return real_open(name, flags, mode)
+
+    monkeypatch.setattr(os, "open", no_unnamed)
+    edit(run, path)
+    run("create", path.with_name("b"), file_text="b")
+    assert path.read_text() == "newer\n"
+    assert path.with_name("b").read_text() == "b"
+    assert sorted(os.listdir(path.parent)) == ["a", "b"]
 
 
 def test_a_file_system_without_fsync_is_served(run, path: Path, monkeypatch) -> None:

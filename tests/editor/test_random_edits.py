@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cordisd.editor.commands import Editor
 from cordisd.editor.local import LocalFiles
+from cordisd.editor.undo import UndoHistory
 from cordisd.errors import ToolError
 
 BOM = b"\xef\xbb\xbf"
@@ -23,7 +24,8 @@ texts = pieces.map("".join)
 replacements = st.tuples(st.just("str_replace"), st.integers(0, 20), st.integers(1, 6), texts)
 inner_replacements = st.tuples(st.just("inner"), st.integers(0, 20), st.integers(3, 8), texts)
 free_replacements = st.tuples(st.just("free"), st.just(0), st.just(0), texts.filter(bool))
-insertions = st.tuples(st.just("insert"), st.integers(-1, 12), st.just(0), texts)
+insertions = st.tuples(st.just("insert"), st.integers(-1, 20), st.just(0), texts)
+undos = st.tuples(st.just("undo"), st.just(0), st.just(0), st.just(""))
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,19 @@ def written(body: list[Atom], text: str) -> bytes:
     return b"".join(end if atom.shown == "\n" else atom.stored for atom in atoms_of(text.encode()))
 
 
-def model_replace(body: bytes, old: str, new: str) -> bytes | None:
-    """The body after the replacement; None where `old` is not unique."""
+def model_view(body: bytes) -> list[str]:
+    """The rows of a view, the line end of the last one included."""
+    rows, row = [], ""
+    for atom in atoms_of(body):
+        if atom.shown == "\n":
+            rows, row = [*rows, row], ""
+        else:
+            row += atom.shown
+    return [f"{n:6}  {line}\n" for n, line in enumerate([*rows, row] if row else rows, 1)]
+
+
+def model_replace(body: bytes, old: str, new: str) -> bytes | str:
+    """The body after the replacement; where `old` is not unique, what the error says of that."""
     atoms = atoms_of(body)
     if any(atom.stored == b"\r\n" for atom in atoms):
         wanted, put = ([atom.shown for atom in atoms_of(text.encode())] for text in (old, new))
@@ -70,8 +83,12 @@ def model_replace(body: bytes, old: str, new: str) -> bytes | None:
     found = [
         at for at in range(len(atoms)) if [atom.shown for atom in atoms[at : at + len(wanted)]] == wanted
     ]
-    if len(found) != 1:
-        return None
+    if not found:
+        return "No match"
+    if len(found) > 1:
+        lines = list(dict.fromkeys(1 + sum(atom.shown == "\n" for atom in atoms[:at]) for at in found))
+        shown = ", ".join(map(str, lines))
+        return f"occurs {len(found)} times" if len(found) > 10 else f"{len(found)} times … {shown}."
     start, stop = found[0], found[0] + len(wanted)
     while wanted and put and wanted[0] == put[0]:
         wanted, put, start = wanted[1:], put[1:], start + 1
@@ -80,13 +97,13 @@ def model_replace(body: bytes, old: str, new: str) -> bytes | None:
     return stored(atoms[:start]) + written(atoms, "".join(put)) + stored(atoms[stop:])
 
 
-def model_insert(body: bytes, after_line: int, text: str) -> bytes | None:
-    """The body after the insertion; None where there is no such line."""
+def model_insert(body: bytes, after_line: int, text: str) -> bytes | str:
+    """The body after the insertion; where there is no such line, what the error says of that."""
     atoms = atoms_of(body)
     line_ends = [at + 1 for at, atom in enumerate(atoms) if atom.shown == "\n"]
     n_lines = len(line_ends) + (bool(atoms) and atoms[-1].shown != "\n")
     if not 0 <= after_line <= n_lines:
-        return None
+        return f"must be in [0, {n_lines}]"
     block = written(atoms, text if text.endswith("\n") else text + "\n")
     if after_line == 0:
         return block + body
@@ -101,21 +118,40 @@ def model_insert(body: bytes, after_line: int, text: str) -> bytes | None:
     mark=st.sampled_from([b"", BOM]),
     start=st.lists(pieces, max_size=3).map(lambda lists: "".join("".join(part) for part in lists).encode()),
     script=st.lists(
-        st.one_of(replacements, inner_replacements, free_replacements, insertions), min_size=1, max_size=6
+        st.one_of(replacements, inner_replacements, free_replacements, insertions, undos),
+        min_size=1,
+        max_size=8,
     ),
+    n_names=st.sampled_from([1, 1, 1, 1, 1, 1, 1, 2]),
 )
-def test_random_edit_scripts_change_what_the_model_changes(mark: bytes, start: bytes, script: list) -> None:
+def test_random_edit_scripts_change_what_the_model_changes(
+    mark: bytes, start: bytes, script: list, n_names: int
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(check(os.path.join(folder, "a"), mark, start, script))
+        path = os.path.join(folder, "a")
+        with open(path, "wb") as file:
+            file.write(mark + start)
+        if n_names == 2:
+            os.link(path, os.path.join(folder, "b"))
+        asyncio.run(check(path, mark, start, script))
+        assert len(os.listdir(folder)) == n_names
 
 
 async def check(path: str, mark: bytes, body: bytes, script: list) -> None:
-    editor = Editor(LocalFiles(), lambda: "/", max_output_characters=16_000, n_snippet_lines=2)
-    with open(path, "wb") as file:
-        file.write(mark + body)
+    editor = Editor(
+        LocalFiles(),
+        lambda: "/",
+        max_output_characters=16_000,
+        n_snippet_lines=2,
+        history=UndoHistory(),
+    )
+    earlier: list[bytes] = []
     for kind, at, length, text in script:
         arguments: dict[str, object] = {"command": "str_replace", "path": path}
-        if kind == "insert":
+        if kind == "undo":
+            arguments["command"] = "undo_edit"
+            expected = earlier.pop() if earlier else "no edit"
+        elif kind == "insert":
             arguments |= {"command": "insert", "insert_line": at, "new_str": text}
             expected = model_insert(body, at, text)
         else:
@@ -128,10 +164,15 @@ async def check(path: str, mark: bytes, body: bytes, script: list) -> None:
             expected = model_replace(body, old, new)
         try:
             await editor.run(arguments)
-        except ToolError:
-            assert expected is None
+        except ToolError as failure:
+            assert isinstance(expected, str)
+            assert all(part in str(failure) for part in expected.split(" … "))
         else:
-            assert expected is not None
+            assert isinstance(expected, bytes)
+            if kind != "undo" and expected != body:
+                earlier.append(body)
             body = expected
         with open(path, "rb") as file:
             assert file.read() == mark + body
+        _, *rows = (await editor.run({"command": "view", "path": path})).split(":\n", 1)
+        assert rows == ["".join(model_view(body)) or "[The file is empty.]\n"]

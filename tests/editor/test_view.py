@@ -82,11 +82,13 @@ def test_a_range_beyond_the_end_is_cut_with_a_note(run, tmp_path: Path) -> None:
         ([1], "two integers"),
         ([], "two integers"),
         ([1, 2, 3], "two integers"),
-        ([1, 1.5], "two integers"),
-        ([1, True], "two integers"),
-        ([1, float("nan")], "two integers"),
-        ([1, float("inf")], "two integers"),
-        ("1,2", "two integers"),
+        ([1, 1.5], '"view_range[1]" must be an integer'),
+        ([1, True], '"view_range[1]" must be an integer'),
+        ([1, float("nan")], "not JSON"),
+        ([1, float("inf")], "not JSON"),
+        ([10**4000, -1], "[1, 3]"),
+        ([-(10**4000), 1], "counted from 1"),
+        ("1,2", '"view_range" must be an array'),
     ],
 )
 def test_a_range_that_does_not_fit_is_refused(refuse, tmp_path: Path, view_range, words: str) -> None:

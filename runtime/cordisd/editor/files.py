@@ -59,6 +59,14 @@ class FileAccess(Protocol):
         """Make a new file, complete or not at all, with the parents it needs."""
         ...
 
+    async def resolve(self, path: str) -> str:
+        """`path` with links followed: the same for every path of a file, but for hard links."""
+        ...
+
+    async def remove(self, path: str, check: Callable[[bytes], None]) -> None:
+        """Remove a regular file; what `check` raises at the sight of its content leaves it there."""
+        ...
+
     async def rewrite(self, path: str, change: Callable[[bytes], tuple[bytes, str]]) -> Rewritten:
         """Read a regular file and write what `change` makes of it: one step for all sessions of the daemon.
 

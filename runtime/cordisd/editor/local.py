@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from cordisd.editor.failures import failed, not_regular, shown
 from cordisd.editor.files import MAX_EDIT_BYTES, Kind, Listing, Rewritten
 from cordisd.editor.listing import scan_directory
-from cordisd.editor.publish import create_file, replace_file
+from cordisd.editor.publish import create_file, remove_file, replace_file
 from cordisd.errors import ToolError
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ _SLOW_DISK_S = 0.005
 _BLOCK_BYTES = 256 * 1024
 _MAX_VIEW_BYTES = 1 << 30
 
-# One lock per resolved path for the whole process: the sessions of a daemon share a disk, not a scope.
+# One lock per file for the whole process: the sessions of a daemon share a disk, not a scope.
 _path_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
 
@@ -46,7 +46,7 @@ class LocalFiles:
 
     async def feed(self, path: str, sink: Callable[[bytes], None]) -> None:
         # Size 0 is also what the files of /proc have, some of them long and slow.
-        if 0 < _size(path, "view") <= _MAX_INLINE_BYTES:
+        if 0 < _status(path, "view").st_size <= _MAX_INLINE_BYTES:
             _feed(path, sink)
         else:
             await asyncio.to_thread(_feed, path, sink)
@@ -59,17 +59,31 @@ class LocalFiles:
 
     async def create(self, path: str, content: bytes) -> None:
         async with _lock(_new_target(path)):
-            await self._write(len(content), lambda: _create(path, content))
+            await self._write(len(content) <= _MAX_INLINE_BYTES, lambda: _create(path, content))
 
     async def rewrite(self, path: str, change: Callable[[bytes], tuple[bytes, str]]) -> Rewritten:
         target = os.path.realpath(path)
-        async with _lock(target):
-            return await self._write(_size(path, "edit"), lambda: _rewrite(path, target, change))
+        status = _status(path, "edit")
+        # What has two names is one file by both of them; it is overwritten by a process that takes its time.
+        linked = status.st_nlink > 1
+        async with _lock(f"{status.st_dev}:{status.st_ino}" if linked else target):
+            quick = status.st_size <= _MAX_INLINE_BYTES and not linked
+            return await self._write(quick, lambda: _rewrite(path, target, change))
 
-    async def _write(self, n_bytes: int, work: Callable[[], T]) -> T:
+    async def resolve(self, path: str) -> str:
+        return os.path.realpath(path)
+
+    async def remove(self, path: str, check: Callable[[bytes], None]) -> None:
+        target = os.path.realpath(path)
+        async with _lock(target):
+            await self._write(
+                _status(path, "remove").st_size <= _MAX_INLINE_BYTES, lambda: _remove(path, target, check)
+            )
+
+    async def _write(self, quick: bool, work: Callable[[], T]) -> T:
         """What `work` returns. It writes, and waits for the disk: on a slow one it moves to a thread."""
         started = time.monotonic()
-        if n_bytes <= _MAX_INLINE_BYTES and self._last_write_s < _SLOW_DISK_S:
+        if quick and self._last_write_s < _SLOW_DISK_S:
             done = work()
         else:
             done = await _to_its_end(work)
@@ -100,9 +114,9 @@ async def _to_its_end(work: Callable[[], T]) -> T:
         raise
 
 
-def _size(path: str, action: str) -> int:
+def _status(path: str, action: str) -> os.stat_result:
     try:
-        return os.stat(path).st_size
+        return os.stat(path)
     except OSError as failure:
         raise failed(failure, action, path) from failure
 
@@ -178,6 +192,15 @@ def _rewrite(path: str, target: str, change: Callable[[bytes], tuple[bytes, str]
     except OSError as failure:
         raise failed(failure, "edit", path) from failure
     return Rewritten(report, read_only=not status.st_mode & 0o222)
+
+
+def _remove(path: str, target: str, check: Callable[[bytes], None]) -> None:
+    try:
+        content, status = _read(target)
+        check(content)
+        remove_file(target, status)
+    except OSError as failure:
+        raise failed(failure, "remove", path) from failure
 
 
 def _new_target(path: str) -> str:

@@ -11,6 +11,8 @@ from cordisd.errors import ToolError
 
 _MAX_LINES_LISTED = 10
 _MAX_CHARACTERS_ECHOED = 200
+_MAX_BYTES_ECHOED = 600
+"""An escape takes up to 12 bytes for a character; a whole error stays below 2 KB, whatever its path is."""
 
 
 def find_once(body: bytes, old: bytes, path: str) -> int:
@@ -51,10 +53,11 @@ def _ambiguous(body: bytes, old: bytes, first: int, path: str) -> ToolError:
 
 def _echo(old: bytes) -> str:
     text = old.decode()
-    if len(text) <= _MAX_CHARACTERS_ECHOED:
-        return json.dumps(text, ensure_ascii=False)
-    start = json.dumps(text[:_MAX_CHARACTERS_ECHOED], ensure_ascii=False)
-    return f"{start} … ({len(text)} characters in all)"
+    start = text[:_MAX_CHARACTERS_ECHOED]
+    while len(shown_text := json.dumps(start, ensure_ascii=False).encode()) > _MAX_BYTES_ECHOED:
+        start = start[:-10]
+    rest = "" if start == text else f" … ({len(text)} characters in all)"
+    return shown_text.decode() + rest
 
 
 def _without_trailing_blanks(text: bytes) -> bytes:

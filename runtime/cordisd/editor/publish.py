@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from cordisd.editor import overwrite
 from cordisd.editor.failures import shown
+from cordisd.editor.staging import staged_file
 from cordisd.errors import ToolError
 
 # A folder or a mount that cannot take the new file, or an owner or attribute that cannot be given to it.
@@ -41,49 +44,40 @@ def create_file(target: str, content: bytes) -> None:
         FileExistsError: there is something at `target`.
         OSError: nothing was left behind, neither a file nor parents.
     """
-    with _parents(os.path.dirname(target)):
-        with _staged(target, 0o666, content) as (staged, _):
+    folder = os.path.dirname(target)
+    with _parents(folder):
+        with staged_file(folder, 0o666, content) as staged:
             try:
-                os.link(staged, target)
+                staged.link(target)
                 return
             except OSError as failure:
                 if failure.errno not in _CANNOT_LINK:
                     raise
-        _create_directly(target, content)
+        _create_without_links(target, content)
+
+
+def remove_file(target: str, before: os.stat_result) -> None:
+    """Remove the file `target`, whose status was `before`.
+
+    Raises:
+        ToolError: the file was changed by somebody else since `before`.
+    """
+    _check_unchanged(target, before, os.stat(target, follow_symlinks=False))
+    os.unlink(target)
 
 
 def _replace_by_rename(target: str, before: os.stat_result, new: bytes) -> bool:
     """False if the directory or the owner forbids it; nothing has happened then."""
     try:
-        with _staged(target, 0o600, new) as (staged, descriptor):
-            _copy_identity(target, before, descriptor)
+        with staged_file(os.path.dirname(target), 0o600, new) as staged:
+            _copy_identity(target, before, staged.descriptor)
             _check_unchanged(target, before, os.stat(target, follow_symlinks=False))
-            os.rename(staged, target)
+            staged.rename(target)
             return True
     except OSError as failure:
         if failure.errno in _CANNOT_REPLACE:
             return False
         raise
-
-
-@contextmanager
-def _staged(target: str, mode: int, content: bytes) -> Iterator[tuple[str, int]]:
-    """A synced temporary file beside `target`; gone at the end unless it was renamed.
-
-    Its name is short, so that a target with the longest possible name can be staged too.
-    """
-    staged = os.path.join(os.path.dirname(target), f".cordisd-{secrets.token_hex(6)}")
-    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    try:
-        try:
-            _write_at(descriptor, content, 0)
-            _sync(descriptor)
-            yield staged, descriptor
-        finally:
-            os.close(descriptor)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(staged)
 
 
 def _copy_identity(target: str, before: os.stat_result, descriptor: int) -> None:
@@ -103,10 +97,14 @@ def _copy_identity(target: str, before: os.stat_result, descriptor: int) -> None
 
 def _check_unchanged(target: str, before: os.stat_result, now: os.stat_result) -> None:
     if _version(before) != _version(now):
-        raise ToolError(
-            f"{shown(target)} was changed by another program during the edit, so nothing was written. "
-            f"View it again."
-        )
+        raise _changed_meanwhile(target)
+
+
+def _changed_meanwhile(target: str) -> ToolError:
+    return ToolError(
+        f"{shown(target)} was changed by another program during the edit, so nothing was written. "
+        f"View it again."
+    )
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
@@ -114,24 +112,50 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _overwrite(target: str, before: os.stat_result, old: bytes, new: bytes) -> None:
-    descriptor = os.open(target, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    descriptor = os.open(target, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         _check_unchanged(target, before, os.fstat(descriptor))
-        try:
-            # What lies behind the old end goes first: a full disk shows while the old bytes are whole.
-            _write_at(descriptor, new[len(old) :], len(old))
-            _write_at(descriptor, new[: len(old)], 0)
-            os.ftruncate(descriptor, len(new))
-            _sync(descriptor)
-        except BaseException:
-            _write_at(descriptor, old, 0)
-            os.ftruncate(descriptor, len(old))
-            raise
-        if os.fstat(descriptor).st_mode != before.st_mode:  # writing cleared the setuid bit
-            with contextlib.suppress(PermissionError):
-                os.fchmod(descriptor, before.st_mode & 0o7777)
+        answer = _answer_of_writer(target, descriptor, old, new)
+        if not answer.isdigit():  # it was killed; we were not
+            overwrite.put_back(descriptor, old)
+            raise OSError(errno.EIO, "the writing process was killed")
     finally:
         os.close(descriptor)
+    match int(answer):
+        case 0:
+            return
+        case errno.ESTALE:
+            raise _changed_meanwhile(target)
+        case number:
+            raise OSError(number, os.strerror(number))
+
+
+def _answer_of_writer(target: str, descriptor: int, old: bytes, new: bytes) -> str:
+    """What `overwrite.py` printed, run in a process that neither the daemon nor its group takes along."""
+    contents = os.memfd_create("cordisd-edit")
+    try:
+        overwrite.write_at(contents, old, 0)
+        overwrite.write_at(contents, new, len(old))
+        numbers = map(str, (descriptor, contents, len(old)))
+        try:
+            writer = subprocess.Popen(
+                [sys.executable, "-I", "-S", overwrite.__file__, *numbers],
+                executable="/proc/self/exe",  # runs, whatever became of the path and of our rights on it
+                pass_fds=(descriptor, contents),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                text=True,
+            )
+        except OSError as failure:
+            raise ToolError(
+                f"Cannot edit {shown(target)}: it has to be overwritten in place, and no process could be "
+                f"started for that. Nothing was changed."
+            ) from failure
+        return writer.communicate()[0].strip()
+    finally:
+        os.close(contents)
 
 
 @contextmanager
@@ -155,30 +179,12 @@ def _parents(directory: str) -> Iterator[None]:
         raise
 
 
-def _create_directly(target: str, content: bytes) -> None:
-    """For file systems without hard links: a crash in the middle can leave a part."""
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-    try:
-        _write_at(descriptor, content, 0)
-        _sync(descriptor)
-    except BaseException:
-        os.unlink(target)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _write_at(descriptor: int, content: bytes, offset: int) -> None:
-    rest = memoryview(content)
-    while rest:
-        n_written = os.pwrite(descriptor, rest, offset)
-        rest = rest[n_written:]
-        offset += n_written
-
-
-def _sync(descriptor: int) -> None:
-    try:
-        os.fsync(descriptor)
-    except OSError as failure:
-        if failure.errno != errno.EINVAL:  # some file systems have no fsync
+def _create_without_links(target: str, content: bytes) -> None:
+    """For file systems without hard links: a kill between two system calls leaves an empty file."""
+    with staged_file(os.path.dirname(target), 0o666, content, named=True) as staged:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+        try:
+            staged.rename(target)
+        except BaseException:
+            os.unlink(target)
             raise

@@ -78,7 +78,7 @@ class LineWindow:
 
 
 def render_file(
-    path: str, window: LineWindow, view_range: tuple[int, int] | None, max_characters: int
+    path: str, window: LineWindow, view_range: tuple[int, int] | None, max_characters: int, gap: str
 ) -> str:
     """Header, numbered lines and, where something is left out, a note that says what.
 
@@ -94,7 +94,7 @@ def render_file(
         )
     wanted = n_lines if last == -1 else min(last, n_lines)
     n_wanted = wanted - first + 1
-    rows, n_whole = _numbered(window.lines(n_wanted), first, max_characters)
+    rows, n_whole = _rows(window.lines(n_wanted), first, max_characters, gap)
     suffix = f" with view_range=[{first}, {last}]" if view_range else ""
     header = (
         f"Here's the content of {path} with line numbers (which has a total of {n_lines} lines){suffix}:\n"
@@ -109,12 +109,12 @@ def render_file(
     return header + "".join(rows) + notes
 
 
-def _numbered(lines: list[str], first: int, max_characters: int) -> tuple[list[str], int]:
+def _rows(lines: list[str], first: int, max_characters: int, gap: str) -> tuple[list[str], int]:
     """Numbered rows up to `max_characters`, and how many of them are whole: if none, a part of the first."""
     rows: list[str] = []
     room = max_characters
     for number, line in enumerate(lines, first):
-        row = f"{number:6}  {line}\n"
+        row = f"{number:6}{gap}{line}\n"
         room -= len(row)
         if room < 0:
             return rows or [row[: max_characters - 1] + "\n"], len(rows)
@@ -136,7 +136,7 @@ def _clip_note(first: int, n_whole: int, wanted: int, n_lines: int, max_characte
     )
 
 
-def render_snippet(change: Change, n_context: int) -> str:
+def render_snippet(change: Change, n_context: int, gap: str) -> str:
     """The changed lines and `n_context` lines on both sides, numbered; a long middle is left out."""
     content = change.content
     begin = _line_start(content, change.start, n_context)
@@ -159,7 +159,7 @@ def render_snippet(change: Change, n_context: int) -> str:
         del lines[-1]
     if not lines:
         return "[The file is empty now.]\n"
-    rows = [f"{at:6}  {_shortened(line)}\n" for at, line in enumerate(lines, number)]
+    rows = [f"{at:6}{gap}{_shortened(line)}\n" for at, line in enumerate(lines, number)]
     n_shown = _MAX_SNIPPET_LINES + 2 * n_context
     if len(rows) > n_shown:
         half = n_shown // 2

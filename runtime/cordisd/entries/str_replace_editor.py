@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import StringConstraints
 
@@ -18,6 +19,7 @@ from cordisd.settings import EntryConfig, NonNegativeInt, PositiveInt
 if TYPE_CHECKING:
     from cordisd.editor.commands import Editor
 
+_NAME = "str_replace_editor"
 _DESCRIPTION = """\
 View, create and edit text files.
 * What you change stays changed: later calls, of bash too, see it.
@@ -29,6 +31,9 @@ Notes on `str_replace`:
 * `old_str` must be exactly the text of one or more consecutive lines or a part of a line, with all blanks.
 * `old_str` must occur exactly once in the file; include enough lines around the place to make it unique.
 * `new_str` takes the place of `old_str`; without `new_str` the text is removed."""
+
+_UNDO_DESCRIPTION = """
+* `undo_edit` takes back the last edit of a file that this tool made, also a `create`; it can be repeated."""
 
 _PARAMETERS: JsonObject = {
     "type": "object",
@@ -79,8 +84,24 @@ class StrReplaceEditorConfig(EntryConfig):
     snippet_lines: NonNegativeInt = 4
     """Lines shown before and after the change of an edit; 0 answers an edit with one line of text."""
 
+    line_numbers: Literal["spaces", "tab"] = "spaces"
+    """What follows the number of a line: two `spaces`, or one `tab`."""
+
+    undo_edit: bool = False
+    """Whether there is a fifth command `undo_edit`, in the tool's parameters and at the end of its
+    description: it takes back the last 10 edits of a file, newest first, while nothing else changes it."""
+
     description: Annotated[str, StringConstraints(strip_whitespace=False, pattern=r"\S")] = _DESCRIPTION
     """The description of the tool for the model."""
+
+
+def tool_schema(config: StrReplaceEditorConfig) -> ToolSchema:
+    """What the model is shown of the tool."""
+    if not config.undo_edit:
+        return ToolSchema(_NAME, config.description, _PARAMETERS)
+    parameters = copy.deepcopy(_PARAMETERS)
+    parameters["properties"]["command"]["enum"].append("undo_edit")
+    return ToolSchema(_NAME, config.description + _UNDO_DESCRIPTION, parameters)
 
 
 class EditorTool:
@@ -88,8 +109,8 @@ class EditorTool:
 
     parallel_safe = False
 
-    def __init__(self, editor: Editor, description: str) -> None:
-        self.schema = ToolSchema("str_replace_editor", description, _PARAMETERS)
+    def __init__(self, editor: Editor, schema: ToolSchema) -> None:
+        self.schema = schema
         self._editor = editor
 
     async def run(self, arguments: JsonObject, call: ToolCall) -> ToolResult:
@@ -107,6 +128,7 @@ class StrReplaceEditorEntry(Entry):
     async def mount(self, scope: Scope) -> AsyncIterator[None]:
         from cordisd.editor.commands import Editor  # not needed before the first session
         from cordisd.editor.local import LocalFiles
+        from cordisd.editor.undo import UndoHistory
 
         config: StrReplaceEditorConfig = self.config
         realm = scope.get(Realm)
@@ -115,8 +137,10 @@ class StrReplaceEditorEntry(Entry):
             lambda: realm.cwd,
             max_output_characters=config.max_output_chars,
             n_snippet_lines=config.snippet_lines,
+            number_gap="  " if config.line_numbers == "spaces" else "\t",
+            history=UndoHistory() if config.undo_edit else None,
         )
-        remove = scope.get(ToolRegistry).add(EditorTool(editor, config.description))
+        remove = scope.get(ToolRegistry).add(EditorTool(editor, tool_schema(config)))
         try:
             yield
         finally:
