@@ -30,9 +30,13 @@ _path_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
 
 class LocalFiles:
-    """`FileAccess` to the files of this machine, with the rights of the daemon."""
+    """`FileAccess` to the files that this process sees, with its rights.
 
-    def __init__(self) -> None:
+    `apart`: what must be overwritten in place is so by a process that outlives this one.
+    """
+
+    def __init__(self, *, apart: bool = True) -> None:
+        self._apart = apart
         self._last_write_s = 0.0
 
     async def kind(self, path: str) -> Kind:
@@ -58,7 +62,7 @@ class LocalFiles:
             raise failed(failure, "view", path) from failure
 
     async def create(self, path: str, content: bytes) -> None:
-        async with _lock(_new_target(path)):
+        async with lock_of(_new_target(path)):
             await self._write(len(content) <= _MAX_INLINE_BYTES, lambda: _create(path, content))
 
     async def rewrite(self, path: str, change: Callable[[bytes], tuple[bytes, str]]) -> Rewritten:
@@ -66,16 +70,16 @@ class LocalFiles:
         status = _status(path, "edit")
         # What has two names is one file by both of them; it is overwritten by a process that takes its time.
         linked = status.st_nlink > 1
-        async with _lock(f"{status.st_dev}:{status.st_ino}" if linked else target):
+        async with lock_of(f"{status.st_dev}:{status.st_ino}" if linked else target):
             quick = status.st_size <= _MAX_INLINE_BYTES and not linked
-            return await self._write(quick, lambda: _rewrite(path, target, change))
+            return await self._write(quick, lambda: _rewrite(path, target, change, self._apart))
 
     async def resolve(self, path: str) -> str:
         return os.path.realpath(path)
 
     async def remove(self, path: str, check: Callable[[bytes], None]) -> None:
         target = os.path.realpath(path)
-        async with _lock(target):
+        async with lock_of(target):
             await self._write(
                 _status(path, "remove").st_size <= _MAX_INLINE_BYTES, lambda: _remove(path, target, check)
             )
@@ -91,7 +95,8 @@ class LocalFiles:
         return done
 
 
-def _lock(target: str) -> asyncio.Lock:
+def lock_of(target: str) -> asyncio.Lock:
+    """The lock of a file, by its resolved path: the same for all sessions."""
     lock = _path_locks.get(target)
     if lock is None:
         lock = _path_locks[target] = asyncio.Lock()
@@ -183,12 +188,12 @@ def _read(path: str) -> tuple[bytes, os.stat_result]:
     return b"".join(blocks), status
 
 
-def _rewrite(path: str, target: str, change: Callable[[bytes], tuple[bytes, str]]) -> Rewritten:
+def _rewrite(path: str, target: str, change: Callable[[bytes], tuple[bytes, str]], apart: bool) -> Rewritten:
     try:
         content, status = _read(target)
         new, report = change(content)
         if new != content:
-            replace_file(target, status, content, new)
+            replace_file(target, status, content, new, apart=apart)
     except OSError as failure:
         raise failed(failure, "edit", path) from failure
     return Rewritten(report, read_only=not status.st_mode & 0o222)

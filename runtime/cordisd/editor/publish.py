@@ -22,11 +22,12 @@ _CANNOT_REPLACE = frozenset(
 _CANNOT_LINK = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
 
-def replace_file(target: str, before: os.stat_result, old: bytes, new: bytes) -> None:
+def replace_file(target: str, before: os.stat_result, old: bytes, new: bytes, *, apart: bool = True) -> None:
     """Make `new` the content of the regular file `target`, which was `old` when its status was `before`.
 
     A rename over `target` where that keeps everything else of the file (mode, owner, extended attributes,
-    hard links); otherwise the file is overwritten in place, and restored if that fails.
+    hard links); otherwise the file is overwritten in place, and restored if that fails. `apart`: by a process
+    that goes on when this one is killed.
 
     Raises:
         ToolError: the file was changed by somebody else since `before`.
@@ -34,7 +35,7 @@ def replace_file(target: str, before: os.stat_result, old: bytes, new: bytes) ->
     """
     if before.st_nlink == 1 and _replace_by_rename(target, before, new):
         return
-    _overwrite(target, before, old, new)
+    _overwrite(target, before, old, new, apart)
 
 
 def create_file(target: str, content: bytes) -> None:
@@ -111,10 +112,13 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _overwrite(target: str, before: os.stat_result, old: bytes, new: bytes) -> None:
+def _overwrite(target: str, before: os.stat_result, old: bytes, new: bytes, apart: bool) -> None:
     descriptor = os.open(target, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         _check_unchanged(target, before, os.fstat(descriptor))
+        if not apart:
+            overwrite.overwrite(descriptor, old, new)
+            return
         answer = _answer_of_writer(target, descriptor, old, new)
         if not answer.isdigit():  # it was killed; we were not
             overwrite.put_back(descriptor, old)

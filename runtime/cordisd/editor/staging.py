@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from cordisd.editor.overwrite import sync, write_at
 
@@ -60,7 +61,14 @@ def staged_file(folder: str, mode: int, content: bytes, *, named: bool = False) 
                 os.unlink(staged.name)
 
 
+@cache
+def _can_link_descriptors() -> bool:
+    return os.path.exists("/proc/self/fd")  # not in a mount namespace with the /proc of other processes
+
+
 def _without_name(folder: str, mode: int) -> StagedFile:
+    if not _can_link_descriptors():
+        return _with_name(folder, mode)
     try:
         return StagedFile(os.open(folder, os.O_WRONLY | os.O_TMPFILE, mode), folder, None)
     except OSError as failure:

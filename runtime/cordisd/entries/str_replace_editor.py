@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import StringConstraints
 
+from cordisd.errors import ShellError, ToolError
 from cordisd.events import JsonObject
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
@@ -18,6 +20,7 @@ from cordisd.settings import EntryConfig, NonNegativeInt, PositiveInt
 
 if TYPE_CHECKING:
     from cordisd.editor.commands import Editor
+    from cordisd.editor.files import FileAccess
 
 _NAME = "str_replace_editor"
 _DESCRIPTION = """\
@@ -109,12 +112,23 @@ class EditorTool:
 
     parallel_safe = False
 
-    def __init__(self, editor: Editor, schema: ToolSchema) -> None:
+    def __init__(self, make: Callable[[], Editor], schema: ToolSchema) -> None:
         self.schema = schema
-        self._editor = editor
+        self._make = make
+        self._editor: Editor | None = None
 
     async def run(self, arguments: JsonObject, call: ToolCall) -> ToolResult:
-        return ToolResult(await self._editor.run(arguments))
+        """Run a command of the editor, which is made at the first call, when all entries are mounted.
+
+        Raises:
+            ToolError: it failed, and has changed nothing.
+        """
+        if self._editor is None:
+            self._editor = self._make()
+        try:
+            return ToolResult(await self._editor.run(arguments))
+        except ShellError as failure:  # the files are where no shell can be started
+            raise ToolError(str(failure)) from failure
 
 
 class StrReplaceEditorEntry(Entry):
@@ -127,21 +141,36 @@ class StrReplaceEditorEntry(Entry):
     @asynccontextmanager
     async def mount(self, scope: Scope) -> AsyncIterator[None]:
         from cordisd.editor.commands import Editor  # not needed before the first session
-        from cordisd.editor.local import LocalFiles
         from cordisd.editor.undo import UndoHistory
 
         config: StrReplaceEditorConfig = self.config
         realm = scope.get(Realm)
-        editor = Editor(
-            LocalFiles(),
-            lambda: realm.cwd,
-            max_output_characters=config.max_output_chars,
-            n_snippet_lines=config.snippet_lines,
-            number_gap="  " if config.line_numbers == "spaces" else "\t",
-            history=UndoHistory() if config.undo_edit else None,
-        )
-        remove = scope.get(ToolRegistry).add(EditorTool(editor, tool_schema(config)))
-        try:
+        async with AsyncExitStack() as cleanup:
+
+            def make() -> Editor:
+                return Editor(
+                    _files_of(realm, cleanup),
+                    lambda: realm.cwd,
+                    max_output_characters=config.max_output_chars,
+                    n_snippet_lines=config.snippet_lines,
+                    number_gap="  " if config.line_numbers == "spaces" else "\t",
+                    history=UndoHistory() if config.undo_edit else None,
+                )
+
+            cleanup.callback(scope.get(ToolRegistry).add(EditorTool(make, tool_schema(config))))
             yield
-        finally:
-            remove()
+
+
+def _files_of(realm: Realm, cleanup: AsyncExitStack) -> FileAccess:
+    """Access to the files that the session's other tools see, with the same rights."""
+    if realm.inside is None or realm.guardian is None:
+        from cordisd.editor.local import LocalFiles
+
+        return LocalFiles()
+    from cordisd.editor.remote import RemoteFiles
+
+    files = RemoteFiles(
+        realm.inside, partial(realm.guardian.enter, realm.session_id, main="cordisd.editor.remote:serve")
+    )
+    cleanup.callback(files.close)
+    return files

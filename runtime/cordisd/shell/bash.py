@@ -107,6 +107,16 @@ class Bash:
             await self._recovered()
             return await self._run(text)
 
+    async def process(self) -> int:
+        """The pid of the shell, which is started if it is not there.
+
+        Raises:
+            ShellError: no shell can be started.
+        """
+        async with self._lock:
+            await self._recovered()
+            return (await self._ready()).pid
+
     def move(self, cwd: str) -> None:
         """Make `cwd` the directory of the shell, live or yet to start, from its next command on."""
         self._cwd = self._destination = cwd

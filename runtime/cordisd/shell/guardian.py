@@ -169,6 +169,38 @@ class Guardian:
             os.close(fd)
         self._request({"op": "end", "pid": spawned.pid}, lambda *_: None)
 
+    async def enter(self, realm: str, pid: int, *, main: str) -> socket.socket:
+        """Our end of a socket to a new process that runs `main` ("module:function") where `pid` is.
+
+        That is: in its namespaces, below its root, as its user. It belongs to `realm`, ends with the socket,
+        and sends plain text if it cannot get there. The function gets the other end.
+
+        Raises:
+            ShellError: no process can be started, or the guardian is gone.
+        """
+        ours, theirs = socket.socketpair()
+        answer: asyncio.Future[None] = self._attach().create_future()
+
+        def receive(message: dict[str, Any], _: list[int]) -> None:
+            if answer.done():  # cancelled
+                return
+            if "error" in message:
+                answer.set_exception(ShellError(f"cannot start a process: {message['error']}"))
+            else:
+                answer.set_result(None)
+
+        try:
+            with theirs:
+                self._request(
+                    {"op": "enter", "realm": realm, "pid": pid, "main": main}, receive, [theirs.fileno()]
+                )
+            await answer
+        except BaseException:
+            ours.close()
+            raise
+        ours.setblocking(False)
+        return ours
+
     async def kill_since(self, shell_pid: int, moment: Moment) -> None:
         """End what a shell has started since `moment`, TERM first; the shell itself goes on."""
         await self._ask(

@@ -3,11 +3,13 @@
 Runs in the child of `Guardian.fork`, single-threaded, without asyncio. One message per packet:
 
     {"op": "spawn", "id": 1} + a memfd holding {"realm", "argv", "env", "rows", "columns", "user", "rlimits"}
+    {"op": "enter", "id": 4, "realm": "s1", "pid": 7, "main": "module:function"} + a connected socket
     {"op": "end", "id": 2, "realm": "s1"} or {"op": "end", "id": 2, "pid": 7}
     {"op": "kill_since", "id": 3, "pid": 7, "ticks": 812, "last_pid": 900}
 
     {"id": 1, "pid": 7} + the PTY master, the control pipe's read end and the command memfd
     {"id": 1, "error": "why no shell could start"}
+    {"id": 4, "pid": 8} or an error: a process of ours that is where process 7 is
     {"id": 2} when done
     {"exited": 7, "status": wait status} once nothing that the shell had started is left
 
@@ -35,6 +37,7 @@ from ptyprocess import PtyProcess
 
 from cordisd.shell.driver import COMMAND_FD, CONTROL_FD
 from cordisd.shell.reaper import Process, Sweep, children, descendants, process_of, send
+from cordisd.shell.world import start_inside
 
 _TICK_MS = 3
 _TERM_GRACE_S = 0.3
@@ -101,7 +104,9 @@ class _Keeper:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._shells: dict[int, str] = {}
-        """Realm of each living shell. Any other child of this process is a leftover."""
+        """Realm of each living shell or worker. Any other child of this process is a leftover."""
+        self._workers: set[int] = set()
+        """Those that are ours, and end with their connection."""
         self._ending: set[int] = set()
         self._dead: dict[int, int] = {}
         """Wait status of shells whose leftovers are being killed."""
@@ -129,7 +134,13 @@ class _Keeper:
         """Kill what is below this process, and return when it is gone (or cannot be killed)."""
         own = os.getpid()
         now_s = time.monotonic()
-        sweep = Sweep(lambda: descendants(own), set, now_s, 0, _FINAL_LIMIT_S)
+
+        def targets() -> list[Process]:
+            # A worker may have a file half written; it is about to end by itself.
+            spared = self._workers if time.monotonic() < now_s + _TERM_GRACE_S else ()
+            return [process for process in descendants(own) if process.pid not in spared]
+
+        sweep = Sweep(targets, set, now_s, 0, _FINAL_LIMIT_S)
         while not sweep.step(time.monotonic()):
             with suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
@@ -147,6 +158,8 @@ class _Keeper:
         match message["op"]:
             case "spawn":
                 self._spawn(message["id"], fds)
+            case "enter":
+                self._enter(message, fds)
             case "end":
                 pid, realm = message.get("pid"), message.get("realm")
                 alive = {shell for shell in self._shells if shell == pid or self._shells[shell] == realm}
@@ -174,6 +187,19 @@ class _Keeper:
                 self._send({"id": request, "pid": pid}, fds)
         except Exception as failure:  # whatever it is, the daemon reports it, and the guardian lives
             self._send({"id": request, "error": str(failure)})
+
+    def _enter(self, message: dict[str, Any], fds: list[int]) -> None:
+        with contextlib.ExitStack() as opened:
+            for fd in fds:
+                opened.callback(os.close, fd)
+            try:
+                pid = start_inside(message["pid"], message["main"], fds[0])
+            except Exception as failure:
+                self._send({"id": message["id"], "error": str(failure)})
+                return
+        self._shells[pid] = message["realm"]
+        self._workers.add(pid)
+        self._send({"id": message["id"], "pid": pid})
 
     def _end(self, shell: int) -> None:
         """Begin the end of a shell: stopped first so that it starts nothing more, its tree, then itself."""
@@ -209,6 +235,7 @@ class _Keeper:
         """Report a dead shell once the orphans it left to us are gone."""
         del self._shells[shell]
         self._ending.discard(shell)
+        self._workers.discard(shell)
         self._dead[shell] = status
 
         def report() -> None:
