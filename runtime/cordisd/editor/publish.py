@@ -19,7 +19,7 @@ from cordisd.errors import ToolError
 _CANNOT_REPLACE = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV, errno.ENOTSUP, errno.EINVAL}
 )
-_CANNOT_LINK = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+_CANNOT_LINK = frozenset({errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
 
 def replace_file(target: str, before: os.stat_result, old: bytes, new: bytes) -> None:
@@ -112,9 +112,10 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _overwrite(target: str, before: os.stat_result, old: bytes, new: bytes) -> None:
+    # Looked at first: on an overlay, opening for writing makes another file of it. The writer compares `old`.
+    _check_unchanged(target, before, os.stat(target, follow_symlinks=False))
     descriptor = os.open(target, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     try:
-        _check_unchanged(target, before, os.fstat(descriptor))
         answer = _answer_of_writer(target, descriptor, old, new)
         if not answer.isdigit():  # it was killed; we were not
             overwrite.put_back(descriptor, old)
