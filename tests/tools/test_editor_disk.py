@@ -184,3 +184,25 @@ def test_edits_of_one_file_by_two_sessions_are_all_kept(
     written = path.read_text().splitlines()[:12]
     for own in lines:
         assert [line for line in written if line in own] == own[::-1]
+
+
+@pytest.mark.parametrize("n_names", [1, 2])
+def test_a_cancelled_edit_is_whole_or_not_there_and_the_next_one_works(
+    editor_daemon: EditorDaemon, editor: EditorSession, tmp_path: Path, n_names: int
+) -> None:
+    path = tmp_path / "a"
+    old = "old\n" + "0123456789\n" * 850_000
+    path.write_text(old)
+    if n_names == 2:
+        os.link(path, tmp_path / "b")
+    before = path.stat().st_mtime_ns
+    pid = editor_daemon.daemon.process.pid
+    editor_daemon.cancel_while(
+        editor.name,
+        lambda: stages_a_file(pid, tmp_path) or path.stat().st_mtime_ns != before,
+        {"command": "str_replace", "path": str(path), "old_str": "old", "new_str": "new and longer"},
+    )
+    told = editor("insert", path, insert_line=0, new_str="after")
+    assert told.startswith(f"The file {path} has been edited successfully.")
+    assert path.read_text() in ("after\n" + old, "after\n" + old.replace("old", "new and longer"))
+    assert len(os.listdir(tmp_path)) == n_names

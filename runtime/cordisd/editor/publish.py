@@ -1,4 +1,10 @@
-"""Putting content on disk so that a reader, a crash or a full disk never meets half a file. Blocking."""
+"""Putting content on disk so that neither a full disk nor SIGKILL of the daemon leaves half a file. Blocking.
+
+A rename shows every reader the old or the new file, also after a loss of power. Where the file itself has to
+be overwritten (hard links, an owner or a folder that is not ours), a process of its own does it, and outlives
+the daemon by some milliseconds. For that time a reader can meet half a file, and a loss of power, or of the
+whole container, can leave it.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +125,10 @@ def _overwrite(target: str, before: os.stat_result, old: bytes, new: bytes) -> N
         answer = _answer_of_writer(target, descriptor, old, new)
         if not answer.isdigit():  # it was killed; we were not
             overwrite.put_back(descriptor, old)
-            raise OSError(errno.EIO, "the writing process was killed")
+            raise ToolError(
+                f"Cannot edit {shown(target)}: the process that had to overwrite it was killed. "
+                f"The file has its old content."
+            )
     finally:
         os.close(descriptor)
     match int(answer):
@@ -127,6 +136,11 @@ def _overwrite(target: str, before: os.stat_result, old: bytes, new: bytes) -> N
             return
         case errno.ESTALE:
             raise _changed_meanwhile(target)
+        case errno.EUCLEAN:
+            raise ToolError(
+                f"{shown(target)} is damaged: the disk failed while it was overwritten in place, and its old "
+                f"content could not be put back either."
+            )
         case number:
             raise OSError(number, os.strerror(number))
 
