@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -57,6 +58,16 @@ class EditorDaemon:
             f"     1{number_gap}control\n     2{number_gap}\t$&\n"
         )
 
+    def cancel_while(self, session: str, situation: Callable[[], bool], call: Call) -> None:
+        """Have the model make a call, and cancel it when `situation` has come."""
+        start = len(self.daemon.frames)
+        self.daemon.prompt(session, json.dumps([[json.dumps(call)]]))
+        end = time.monotonic() + 20
+        while not situation():
+            assert time.monotonic() < end, "the situation never came"
+        self.daemon.request("session/cancel", {"sessionId": session})
+        self.daemon.wait_idle(session, start)
+
     def session(self, cwd: Path) -> EditorSession:
         """A new session in `cwd`."""
         name = f"edits-{next(_session_numbers)}"
@@ -96,7 +107,7 @@ class EditorSession:
 
     def __init__(self, host: EditorDaemon, name: str) -> None:
         self._host = host
-        self._name = name
+        self.name = name
 
     def __call__(self, command: str, path: Path | str, **arguments: object) -> str:
         return self.raw(json.dumps({"command": command, "path": str(path), **arguments}))
@@ -107,11 +118,11 @@ class EditorSession:
 
     def raw(self, arguments: str) -> str:
         """What the model is told in answer to a call with `arguments` as it wrote them."""
-        return self._host.told(self._name, [[arguments]])[0]
+        return self._host.told(self.name, [[arguments]])[0]
 
     def in_one_step(self, *made: Call, meanwhile: Callable[[], object] = lambda: None) -> list[str]:
         """What the model is told in answer to calls that it makes together."""
-        return self._host.told(self._name, [[json.dumps(arguments) for arguments in made]], meanwhile)
+        return self._host.told(self.name, [[json.dumps(arguments) for arguments in made]], meanwhile)
 
     def refused(self, command: str, path: Path | str, **arguments: object) -> str:
         """The error that the model is told, which is always short and has no internals in it."""

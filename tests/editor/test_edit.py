@@ -111,6 +111,7 @@ def test_a_line_that_does_not_exist_is_refused_with_the_allowed_range(
             "30 times in {}, so nothing was changed. It starts on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ….",
         ),
         ("a\r\nb\r\na\r\n", "a\n", "lines 1, 3."),
+        ("a" * 30 + "\na", "a", "31 times in {}, so nothing was changed. It starts on lines 1, 2."),
     ],
 )
 def test_text_that_is_not_unique_is_refused_with_its_lines(
@@ -120,6 +121,23 @@ def test_text_that_is_not_unique_is_refused_with_its_lines(
     path.write_bytes(before.encode())
     assert words.format(path) in refuse("str_replace", path, old_str=old, new_str="y")
     assert path.read_bytes() == before.encode()
+
+
+def test_a_long_text_that_overlaps_itself_is_counted_in_bounded_time(refuse, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("-" * 1_000_000)
+    text = refuse("str_replace", path, old_str="-" * 500_000, new_str="")
+    assert "occurs more than 40 times" in text
+    assert "It starts on line 1, …." in text
+
+
+@pytest.mark.parametrize("char", [" ", "\t", "a", "\\n"])
+def test_a_long_run_of_one_character_is_searched_for_reasons_in_bounded_time(
+    refuse, tmp_path: Path, char: str
+) -> None:
+    path = tmp_path / "a"
+    path.write_text(f"{char * 1_000_000}x\n")
+    assert "No match" in refuse("str_replace", path, old_str=f"{char * 1000}y", new_str="")
 
 
 def test_two_million_matches_make_a_short_error_with_the_total(refuse, tmp_path: Path) -> None:

@@ -186,12 +186,35 @@ def test_a_file_that_is_not_what_was_read_is_not_overwritten(path: Path) -> None
     assert path.read_text() == "theirs\n"
 
 
+def test_a_disk_that_fails_for_good_is_told_of(refuse, path: Path, monkeypatch) -> None:
+    real_write = os.pwrite
+
+    def failing(descriptor: int, content: bytes, offset: int) -> int:
+        if offset or path.read_text() != "old\n":
+            raise OSError(errno.EIO, "no")
+        return real_write(descriptor, content[:2], offset)
+
+    monkeypatch.setattr(os, "pwrite", failing)
+    with path.open("r+b") as file, pytest.raises(OSError) as caught:
+        overwrite(file.fileno(), b"old\n", b"new\n")
+    assert caught.value.errno == errno.EUCLEAN
+    monkeypatch.undo()
+    path.write_text("old\n")
+    os.link(path, path.with_name("b"))
+    script = path.with_name("failed.py")
+    script.write_text(f"print({errno.EUCLEAN})\n")
+    monkeypatch.setattr(publish.overwrite, "__file__", str(script))
+    assert "is damaged" in refuse("str_replace", path, old_str="old", new_str="new")
+
+
 def test_the_death_of_the_writing_process_leaves_the_old_file(refuse, path: Path, monkeypatch) -> None:
     os.link(path, path.with_name("b"))
     script = path.with_name("half.py")
     script.write_text("import os, sys\nos.pwrite(int(sys.argv[1]), b'ne', 0)\nos.kill(os.getpid(), 9)\n")
     monkeypatch.setattr(publish.overwrite, "__file__", str(script))
-    assert "input/output error" in refuse("str_replace", path, old_str="old", new_str="new")
+    assert "was killed. The file has its old content" in refuse(
+        "str_replace", path, old_str="old", new_str="new"
+    )
     assert path.read_text() == "old\n"
 
 

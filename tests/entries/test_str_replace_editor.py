@@ -93,6 +93,8 @@ def test_the_description_can_be_configured(tmp_path: Path) -> None:
         {"maxOutputChars": 0},
         {"snippetLines": -1},
         {"maxOutput": 5},
+        {"lineNumbers": "none"},
+        {"undoEdit": 1},
     ],
 )
 def test_a_configuration_that_makes_no_sense_is_refused(config: dict[str, object]) -> None:

@@ -7,9 +7,11 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,34 +22,42 @@ pytest_plugins = ["editor_fixtures"]
 OLD = "old\n" * 10_000
 
 
-class SmallDisk:
-    """A file system of 100 KB that only the daemon sees at `inside`; this process reaches it by `outside`."""
+class Disk(NamedTuple):
+    """A file system that only a daemon sees at `inside`; this process reaches it by `outside`."""
 
-    def __init__(self, session: EditorSession, inside: Path, outside: Path) -> None:
-        self.session = session
-        self.inside = inside
-        self.outside = outside
+    session: EditorSession
+    inside: Path
+    outside: Path
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+def mounted(tmp_path: Path) -> Iterator[Callable[[str], Disk]]:
+    """Starts a daemon in a mount namespace of its own, in which a command has mounted something at `disk`."""
     inside = tmp_path / "disk"
     inside.mkdir()
-    mount = f"mount -t tmpfs -o size=100k tmpfs '{inside}'"
-    alone = ["unshare", "-m", "sh", "-c"]
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run([*alone, mount], capture_output=True, check=False).returncode
-    ):
-        pytest.skip("no right to mount a small file system in a namespace")
-    (tmp_path / "host").mkdir()
-    with editor_host(tmp_path / "host", prefix=[*alone, f'{mount} && exec "$@"', "sh"]) as host:
+
+    def start(mount: str) -> Disk:
+        alone = ["unshare", "-m", "sh", "-c"]
+        if (
+            not shutil.which("unshare")
+            or subprocess.run([*alone, mount], cwd=tmp_path, check=False).returncode
+        ):
+            pytest.skip(f"no right to mount in a namespace of its own: {mount}")
+        (tmp_path / "host").mkdir()
+        prefix = [*alone, f'(cd {tmp_path} && {mount}) && exec "$@"', "sh"]
+        host = stack.enter_context(editor_host(tmp_path / "host", prefix=prefix))
         outside = Path(f"/proc/{host.daemon.process.pid}/root{inside}")
-        yield SmallDisk(host.session(inside), inside, outside)
+        return Disk(host.session(inside), inside, outside)
+
+    with ExitStack() as stack:
+        yield start
 
 
 @pytest.mark.parametrize("n_names", [1, 2])
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(small_disk: SmallDisk, n_names: int) -> None:
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(
+    mounted: Callable[[str], Disk], n_names: int
+) -> None:
+    small_disk = mounted("mount -t tmpfs -o size=100k tmpfs disk")
     path = small_disk.inside / "a"
     (small_disk.outside / "a").write_text(OLD)
     if n_names == 2:
@@ -65,6 +75,29 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(small_disk: SmallDisk,
     told = session("insert", path, insert_line=0, new_str="fits")
     assert told.startswith(f"The file {path} has been edited successfully.")
     assert (small_disk.outside / "a").read_text() == "fits\n" + OLD
+
+
+@pytest.mark.parametrize("n_names", [1, 2])
+def test_a_file_in_the_lower_layer_of_an_overlay_is_edited_at_the_first_try(
+    mounted: Callable[[str], Disk], tmp_path: Path, n_names: int
+) -> None:
+    for name in ("lower", "upper", "work"):
+        (tmp_path / name).mkdir()
+    lower = tmp_path / "lower" / "a"
+    lower.write_text("old\n")
+    lower.chmod(0o755)
+    if n_names == 2:
+        os.link(lower, lower.with_name("b"))
+    disk = mounted("mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay disk")
+    path = disk.inside / "a"
+    assert disk.session("str_replace", path, old_str="old", new_str="newer") == (
+        f"The file {path} has been edited successfully.\nLines 1-1 are now:\n     1  newer"
+    )
+    assert disk.session("create", disk.inside / "c", file_text="new\n").startswith("New file created")
+    assert (disk.outside / "a").read_text() == "newer\n"
+    assert (disk.outside / "a").stat().st_mode & 0o7777 == 0o755
+    assert sorted(os.listdir(tmp_path / "upper")) == ["a", "c"]
+    assert lower.read_text() == "old\n"
 
 
 def stop_while_staged(pid: int, folder: Path, timeout_s: float = 10) -> bool:
@@ -151,3 +184,25 @@ def test_edits_of_one_file_by_two_sessions_are_all_kept(
     written = path.read_text().splitlines()[:12]
     for own in lines:
         assert [line for line in written if line in own] == own[::-1]
+
+
+@pytest.mark.parametrize("n_names", [1, 2])
+def test_a_cancelled_edit_is_whole_or_not_there_and_the_next_one_works(
+    editor_daemon: EditorDaemon, editor: EditorSession, tmp_path: Path, n_names: int
+) -> None:
+    path = tmp_path / "a"
+    old = "old\n" + "0123456789\n" * 850_000
+    path.write_text(old)
+    if n_names == 2:
+        os.link(path, tmp_path / "b")
+    before = path.stat().st_mtime_ns
+    pid = editor_daemon.daemon.process.pid
+    editor_daemon.cancel_while(
+        editor.name,
+        lambda: stages_a_file(pid, tmp_path) or path.stat().st_mtime_ns != before,
+        {"command": "str_replace", "path": str(path), "old_str": "old", "new_str": "new and longer"},
+    )
+    told = editor("insert", path, insert_line=0, new_str="after")
+    assert told.startswith(f"The file {path} has been edited successfully.")
+    assert path.read_text() in ("after\n" + old, "after\n" + old.replace("old", "new and longer"))
+    assert len(os.listdir(tmp_path)) == n_names

@@ -21,7 +21,7 @@ from processes import gone
 REST = "".join(f"line {n}\n" for n in range(600_000))
 MARKS = [f"<{letter * n}>" for n, letter in enumerate("abcdefgh", 1)]
 """First lines of a file in turn, each of another length, so that half a write is seen behind it too."""
-N_KILLS = 4
+N_KILLS = 3
 
 
 def edits_for_ever(path: Path) -> Callable[[Recorded], Reply]:

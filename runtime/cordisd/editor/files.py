@@ -71,6 +71,7 @@ class FileAccess(Protocol):
         """Read a regular file and write what `change` makes of it: one step for all sessions of the daemon.
 
         `change` returns the new content and a report. It may run in a thread, away from the event loop. The
-        file is old or new at any time, also when the call is cancelled; what `change` raises leaves it old.
+        file ends up old or new, also when the call is cancelled or the daemon is killed; what `change` raises
+        leaves it old.
         """
         ...

@@ -10,6 +10,8 @@ from cordisd.editor.failures import shown
 from cordisd.errors import ToolError
 
 _MAX_LINES_LISTED = 10
+_MAX_BYTES_COMPARED = 20_000_000
+"""A long text that overlaps itself, 20,000 dashes among a million, would take minutes to count."""
 _MAX_CHARACTERS_ECHOED = 200
 _MAX_BYTES_ECHOED = 600
 """An escape takes up to 12 bytes for a character; a whole error stays below 2 KB, whatever its path is."""
@@ -35,17 +37,19 @@ def find_once(body: bytes, old: bytes, path: str) -> int:
 def _ambiguous(body: bytes, old: bytes, first: int, path: str) -> ToolError:
     lines: list[int] = []
     n_found, line, counted_to, at = 0, 1, 0, first
-    while at >= 0:
+    while at >= 0 and n_found * len(old) < _MAX_BYTES_COMPARED:
         n_found += 1
-        if n_found <= _MAX_LINES_LISTED:
+        if len(lines) <= _MAX_LINES_LISTED:
             line += body.count(b"\n", counted_to, at)
             counted_to = at
             if line not in lines:
                 lines.append(line)
         at = body.find(old, at + 1)
-    listed = ", ".join(map(str, lines)) + (", …" if n_found > _MAX_LINES_LISTED else "")
+    more = ", …" if at >= 0 or len(lines) > _MAX_LINES_LISTED else ""
+    listed = ", ".join(map(str, lines[:_MAX_LINES_LISTED])) + more
+    total = f"{n_found}" if at < 0 else f"more than {n_found}"
     return ToolError(
-        f"Not unique: `old_str` occurs {n_found} times in {shown(path)}, so nothing was changed. "
+        f"Not unique: `old_str` occurs {total} times in {shown(path)}, so nothing was changed. "
         f"It starts on {'lines' if len(lines) > 1 else 'line'} {listed}. It was: {_echo(old)}\n"
         f"Add lines around it to `old_str` until it is unique."
     )
@@ -61,7 +65,8 @@ def _echo(old: bytes) -> str:
 
 
 def _without_trailing_blanks(text: bytes) -> bytes:
-    return re.sub(rb"[ \t\r]+$", b"", text, flags=re.MULTILINE)
+    # A regular expression would take quadratic time for a long run of blanks inside a line.
+    return b"\n".join(line.rstrip(b" \t\r") for line in text.split(b"\n"))
 
 
 def _without_blanks(text: bytes) -> bytes:

@@ -19,7 +19,8 @@ def overwrite(descriptor: int, old: bytes, new: bytes) -> None:
     """Make `new` the content of the open file, which is `old`; its mode stays.
 
     Raises:
-        OSError: the file has its old content again; ESTALE if it was not `old`, and was not touched.
+        OSError: the file has its old content again. ESTALE: it was not `old`, and was not touched. EUCLEAN:
+            its old content could not be put back.
     """
     if read_all(descriptor) != old:
         raise OSError(errno.ESTALE, "not the content that was to be overwritten")
@@ -30,8 +31,11 @@ def overwrite(descriptor: int, old: bytes, new: bytes) -> None:
         write_at(descriptor, new[: len(old)], 0)
         os.ftruncate(descriptor, len(new))
         sync(descriptor)
-    except BaseException:
-        put_back(descriptor, old)
+    except OSError:
+        try:
+            put_back(descriptor, old)
+        except OSError as failure:
+            raise OSError(errno.EUCLEAN, "neither the new nor the old content could be written") from failure
         raise
     finally:
         _restore_mode(descriptor, mode)

@@ -1,4 +1,10 @@
-"""Putting content on disk so that a reader, a crash or a full disk never meets half a file. Blocking."""
+"""Putting content on disk so that neither a full disk nor SIGKILL of the daemon leaves half a file. Blocking.
+
+A rename shows every reader the old or the new file, also after a loss of power. Where the file itself has to
+be overwritten (hard links, an owner or a folder that is not ours), a process of its own does it, and outlives
+the daemon by some milliseconds. For that time a reader can meet half a file, and a loss of power, or of the
+whole container, can leave it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +25,7 @@ from cordisd.errors import ToolError
 _CANNOT_REPLACE = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV, errno.ENOTSUP, errno.EINVAL}
 )
-_CANNOT_LINK = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+_CANNOT_LINK = frozenset({errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
 
 def replace_file(target: str, before: os.stat_result, old: bytes, new: bytes, *, apart: bool = True) -> None:
@@ -113,16 +119,18 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _overwrite(target: str, before: os.stat_result, old: bytes, new: bytes, apart: bool) -> None:
+    # Looked at first: on an overlay, opening for writing makes another file of it. The writer compares `old`.
+    _check_unchanged(target, before, os.stat(target, follow_symlinks=False))
     descriptor = os.open(target, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     try:
-        _check_unchanged(target, before, os.fstat(descriptor))
-        if not apart:
-            overwrite.overwrite(descriptor, old, new)
-            return
-        answer = _answer_of_writer(target, descriptor, old, new)
+        write = _answer_of_writer if apart else _answer_of_our_own
+        answer = write(target, descriptor, old, new)
         if not answer.isdigit():  # it was killed; we were not
             overwrite.put_back(descriptor, old)
-            raise OSError(errno.EIO, "the writing process was killed")
+            raise ToolError(
+                f"Cannot edit {shown(target)}: the process that had to overwrite it was killed. "
+                f"The file has its old content."
+            )
     finally:
         os.close(descriptor)
     match int(answer):
@@ -130,6 +138,11 @@ def _overwrite(target: str, before: os.stat_result, old: bytes, new: bytes, apar
             return
         case errno.ESTALE:
             raise _changed_meanwhile(target)
+        case errno.EUCLEAN:
+            raise ToolError(
+                f"{shown(target)} is damaged: the disk failed while it was overwritten in place, and its old "
+                f"content could not be put back either."
+            )
         case number:
             raise OSError(number, os.strerror(number))
 
@@ -160,6 +173,14 @@ def _answer_of_writer(target: str, descriptor: int, old: bytes, new: bytes) -> s
         return writer.communicate()[0].strip()
     finally:
         os.close(contents)
+
+
+def _answer_of_our_own(target: str, descriptor: int, old: bytes, new: bytes) -> str:
+    try:
+        overwrite.overwrite(descriptor, old, new)
+    except OSError as failure:
+        return str(failure.errno or errno.EIO)
+    return "0"
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 from cordisd.editor.overwrite import sync, write_at
 
@@ -61,13 +60,10 @@ def staged_file(folder: str, mode: int, content: bytes, *, named: bool = False) 
                 os.unlink(staged.name)
 
 
-@cache
-def _can_link_descriptors() -> bool:
-    return os.path.exists("/proc/self/fd")  # not in a mount namespace with the /proc of other processes
-
-
 def _without_name(folder: str, mode: int) -> StagedFile:
-    if not _can_link_descriptors():
+    if not os.path.exists(
+        "/proc/self"
+    ):  # a mount namespace with the /proc of other processes: nothing to link
         return _with_name(folder, mode)
     try:
         return StagedFile(os.open(folder, os.O_WRONLY | os.O_TMPFILE, mode), folder, None)

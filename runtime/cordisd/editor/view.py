@@ -159,12 +159,18 @@ def render_snippet(change: Change, n_context: int, gap: str) -> str:
         del lines[-1]
     if not lines:
         return "[The file is empty now.]\n"
-    rows = [f"{at:6}{gap}{_shortened(line)}\n" for at, line in enumerate(lines, number)]
-    n_shown = _MAX_SNIPPET_LINES + 2 * n_context
-    if len(rows) > n_shown:
-        half = n_shown // 2
-        rows[half:-half] = [f"        [{len(rows) - 2 * half} more changed lines]\n"]
-    return f"Lines {number}-{number + len(lines) - 1} are now:\n{''.join(rows)}"
+    last = number + len(lines) - 1
+    half = _MAX_SNIPPET_LINES // 2 + n_context
+    if len(lines) <= 2 * half:
+        shown = _numbered(lines, number, gap)
+    else:
+        middle = f"        [{len(lines) - 2 * half} more changed lines]\n"
+        shown = _numbered(lines[:half], number, gap) + middle + _numbered(lines[-half:], last - half + 1, gap)
+    return f"Lines {number}-{last} are now:\n{shown}"
+
+
+def _numbered(lines: list[str], first: int, gap: str) -> str:
+    return "".join(f"{number:6}{gap}{_shortened(line)}\n" for number, line in enumerate(lines, first))
 
 
 def _line_start(content: bytes, offset: int, n_lines_before: int) -> int:
