@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 
 from daemon import Daemon
 from mock_chat import MockChatThread, Recorded, Reply, calls, error, text
-from processes import children, footprint
+from processes import children, descendants, footprint, gone
 from random_calls import TIMEOUT_S, Call, Rollout
 
 pytestmark = pytest.mark.load
@@ -22,6 +23,9 @@ N_CALLS, N_CALLS_LONG = 10_000, 100_000
 N_CALLS_PER_ROLLOUT = 125
 N_CALLS_PER_STEP = 25
 N_TOGETHER = 12
+MAX_RISE_KB = 16_000
+"""Of the daemon's own memory. A closed session is in a reference cycle, so it stays until the collector has
+come to its generation; the 80 histories of this test together are more than twice this."""
 PATCH = f"- id: bash\n  config:\n    timeoutMs: {TIMEOUT_S * 1000}\n"
 
 
@@ -102,6 +106,20 @@ def held(daemon: Daemon, temporary: Path) -> dict[str, int]:
     return found | {"temporary files": len(list(temporary.rglob("*")))}
 
 
+def assert_returned(before: dict[str, int], after: dict[str, int]) -> None:
+    """All counts are as before, but for pools that have grown to their bound; memory is within its own."""
+    for name in before.keys() | after.keys():
+        rise = after.get(name, 0) - before.get(name, 0)
+        if name == "daemon fd socket":  # connections to the model are kept for the next request
+            assert after[name] <= 1 + N_TOGETHER, (name, before, after)
+        elif name == "daemon threads":  # the pool of the event loop for file operations
+            assert after[name] <= 1 + min(32, (os.cpu_count() or 1) + 4), (name, before, after)
+        elif name.endswith("Pss_Anon kB"):
+            assert rise <= (MAX_RISE_KB if name.startswith("daemon") else 1_000), (name, before, after)
+        elif not name.endswith("kB"):  # what is shared depends on who else maps it
+            assert rise == 0, (name, before, after)
+
+
 @pytest.mark.timeout(1800)
 def test_ten_thousand_calls_are_right_in_time_and_leave_nothing(
     tmp_path: Path, seed: int, long: bool, report: Callable[[str], None]
@@ -121,10 +139,11 @@ def test_ten_thousand_calls_are_right_in_time_and_leave_nothing(
     ):
         daemon.initialize()
         start_s = time.monotonic()
+        n_warm = 2 * N_TOGETHER  # until pools and allocators have their size
         try:
-            took = soak(daemon, names[: n_rollouts // 5])
+            took = soak(daemon, names[:n_warm])
             before = held(daemon, temporary)
-            took += soak(daemon, names[n_rollouts // 5 :])
+            took += soak(daemon, names[n_warm:])
             after = held(daemon, temporary)
         finally:
             assert not models.wrong, models.wrong[0]
@@ -132,8 +151,13 @@ def test_ten_thousand_calls_are_right_in_time_and_leave_nothing(
         report(
             f"{models.n_checked} calls in {time.monotonic() - start_s:.0f} s, half of them within "
             f"{took[len(took) // 2] * 1000:.0f} ms, 99 % within {took[len(took) * 99 // 100] * 1000:.0f} ms, "
-            f"the longest took {took[-1]:.1f} s"
+            f"the longest took {took[-1]:.1f} s; load {os.getloadavg()[0]:.1f}"
         )
-        report(f"held before {before}")
-        report(f"held after {after}")
+        report("".join(f"\n  {name}: {before.get(name, 0)} -> {after[name]}" for name in sorted(after)))
         assert models.n_checked == len(took) == n_rollouts * N_CALLS_PER_ROLLOUT
+        assert took[-1] <= TIMEOUT_S + 5
+        assert_returned(before, after)
+        started = descendants(daemon.process.pid)
+    assert gone(started, 2)
+    assert list(temporary.rglob("*")) == []
+    assert b"Traceback" not in daemon.stderr, daemon.stderr[-2000:]
