@@ -76,3 +76,23 @@ def gone_within(marker: str, time_s: float) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def footprint(pid: int) -> dict[str, int]:
+    """What a process holds: open descriptors by kind, threads, children, and memory in kB."""
+    found: dict[str, int] = {}
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = os.readlink(link)
+        except OSError:
+            continue  # it was closed while we looked
+        kind = "memfd" if target.startswith("/memfd:") else "file" if target.startswith("/") else target
+        kind = kind.partition(":[")[0]
+        found[f"fd {kind}"] = found.get(f"fd {kind}", 0) + 1
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in ("Rss", "Pss", "Pss_Anon"):
+            found[f"{name} kB"] = int(value.split()[0])
+    found["threads"] = len(list(Path(f"/proc/{pid}/task").iterdir()))
+    found["children"] = len(children(pid))
+    return found

@@ -15,7 +15,7 @@ _ESCAPES = re.compile(
     r"|[\udc90\udc98\udc9e\udc9f][^\x1b\n\udc9c]*\udc9c?"
     r"|\x1b[ -/]*[0-~]?"
 )
-_LINE_END = re.compile(r"\r+\n")
+_LINE_END = re.compile(r"(?<!\r)\r+\n")  # the look-behind makes it linear where no newline follows
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]+")
 _INVALID = re.compile(r"[\udc80-\udcff]")
 

@@ -1,0 +1,53 @@
+"""Options of the load tier, and the figures that its tests report."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+_FIGURES = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("load", "load tier (pytest -m load)")
+    group.addoption("--long", action="store_true", help="run the long forms of the load tests")
+    group.addoption("--seed", type=int, help="of the load tests; without it a new one, which is printed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_FIGURES] = []
+    if config.option.seed is None:
+        config.option.seed = random.randrange(1 << 32)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    figures = config.stash[_FIGURES]
+    if figures:
+        terminalreporter.section(f"load figures, --seed {config.option.seed}")
+        for line in figures:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """Seed of everything random in a load test; the same for all tests of a run."""
+    return int(request.config.option.seed)
+
+
+@pytest.fixture
+def long(request: pytest.FixtureRequest) -> bool:
+    """Whether the long form is asked for."""
+    return bool(request.config.option.long)
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """`report(line)` has the line printed at the end of the run, whether or not the test passes."""
+    config = request.config
+
+    def add(line: str) -> None:
+        config.stash[_FIGURES].append(f"{request.node.name}: {line}")
+
+    return add
