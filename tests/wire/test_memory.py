@@ -6,19 +6,12 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 from daemon import Daemon
 from mock_chat import MockChatThread, call, text
 
 TESTS = Path(__file__).parents[1]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a closed session is in a cycle: SessionLog._on_failure is a closure over its Live in host.py, "
-    "so its history stays until the collector comes to the oldest generation, which is seldom",
-)
 def test_the_history_of_a_closed_session_is_freed_at_once(tmp_path: Path) -> None:
     (tmp_path / "patch.yml").write_text("- insert: [{id: count, name: 'memory_entries:CounterEntry'}]\n")
     argv = [sys.executable, "-m", "cordisd", "serve", "--stdio", "minimal"]

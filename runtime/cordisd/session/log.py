@@ -150,6 +150,7 @@ class SessionLog:
         """Flush and let go of the file and the subscribers."""
         self.flush()
         self._subscribers.clear()
+        self._on_failure = lambda _: None  # it knows the session, whose history would outlive it in the cycle
         if self._sink is not None:
             self._sink.close()
 
