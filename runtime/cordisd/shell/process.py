@@ -2,11 +2,11 @@
 
 Runs in the child of `Guardian.fork`, single-threaded, without asyncio. One message per packet:
 
-    {"op": "spawn", "id": 1} + a memfd holding {"realm", "argv", "env", "rows", "columns"}
+    {"op": "spawn", "id": 1} + a memfd holding {"realm", "argv", "env", "rows", "columns", "driven"}
     {"op": "end", "id": 2, "realm": "s1"} or {"op": "end", "id": 2, "pid": 7}
     {"op": "kill_since", "id": 3, "pid": 7, "ticks": 812, "last_pid": 900}
 
-    {"id": 1, "pid": 7} + the PTY master, the control pipe's read end and the command memfd
+    {"id": 1, "pid": 7} + the PTY master and, if driven, the control pipe's read end and the command memfd
     {"id": 1, "error": "why no shell could start"}
     {"id": 2} when done
     {"exited": 7, "status": wait status} once nothing that the shell had started is left
@@ -40,6 +40,8 @@ _TERM_GRACE_S = 0.3
 _SWEEP_LIMIT_S = 0.7
 _STRAY_LIMIT_S = 0.3
 _FINAL_LIMIT_S = 1.5
+_IUTF8 = 0o40000
+"""Of the input modes; the module termios lacks it."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _libc = ctypes.CDLL(None)
 
@@ -257,14 +259,20 @@ def _start(spec_fd: int, opened: contextlib.ExitStack) -> tuple[int, str, list[i
     with open(spec_fd, "rb", closefd=False) as file:
         file.seek(0)
         spec: dict[str, Any] = json.loads(file.read())
-    control_read, control_write = os.pipe2(os.O_CLOEXEC)
-    command = os.memfd_create("command", os.MFD_CLOEXEC)
-    for fd in (control_read, control_write, command):
-        opened.callback(os.close, fd)
+    driven: bool = spec["driven"]
+    passed: dict[int, int] = {}
+    kept: list[int] = []
+    if driven:
+        control_read, control_write = os.pipe2(os.O_CLOEXEC)
+        command = os.memfd_create("command", os.MFD_CLOEXEC)
+        for fd in (control_read, control_write, command):
+            opened.callback(os.close, fd)
+        passed = {command: COMMAND_FD, control_write: CONTROL_FD}
+        kept = [control_read, command]
 
     def before_exec() -> None:
-        os.dup2(command, COMMAND_FD)
-        os.dup2(control_write, CONTROL_FD)
+        for fd, number in passed.items():
+            os.dup2(fd, number)
         _before_exec()
 
     shell = PtyProcess.spawn(
@@ -272,12 +280,12 @@ def _start(spec_fd: int, opened: contextlib.ExitStack) -> tuple[int, str, list[i
         env=spec["env"],
         preexec_fn=before_exec,
         dimensions=(spec["rows"], spec["columns"]),
-        pass_fds=(command, control_write),
+        pass_fds=tuple(passed),
     )
     shell.closed = True  # or its destructor would wait for the shell
     opened.callback(shell.fileobj.close)
-    _make_plain(shell.fd)
-    return shell.pid, spec["realm"], [shell.fd, control_read, command]
+    (_make_plain if driven else _make_utf8)(shell.fd)
+    return shell.pid, spec["realm"], [shell.fd, *kept]
 
 
 def _is_younger(process: Process, ticks: int, last_pid: int) -> bool:
@@ -297,4 +305,11 @@ def _make_plain(terminal: int) -> None:
     modes = termios.tcgetattr(terminal)
     modes[1] &= ~termios.OPOST
     modes[3] &= ~(termios.ECHO | termios.ECHOCTL)
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
+
+
+def _make_utf8(terminal: int) -> None:
+    """A usual terminal, whose line editor erases characters and not bytes."""
+    modes = termios.tcgetattr(terminal)
+    modes[0] |= _IUTF8
     termios.tcsetattr(terminal, termios.TCSANOW, modes)
