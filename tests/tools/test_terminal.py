@@ -123,6 +123,7 @@ def test_jobs_of_an_interactive_bash_stop_and_go_on(tmp_path: Path) -> None:
         act("send", text="echoed\n", pattern="echoed\nechoed"),
         act("send", keys=["ctrl-z"], pattern=prompt),
         act("send", text="fg\n", pattern="^cat\n"),
+        act("send", text="again\n", pattern="again\nagain"),  # now it has the terminal, and not bash
         act("send", keys=["ctrl-c"], pattern=prompt),
         act("send", text="kill -STOP $$; echo a'wake'\n", pattern="^awake"),
         config="{env: {LC_ALL: C}}",

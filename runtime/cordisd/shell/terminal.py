@@ -61,8 +61,8 @@ class Terminal:
         """Of the wait in progress."""
         self._silence: asyncio.TimerHandle | None = None
         self._printed_at_s = self._loop.time()
-        self._drawn: asyncio.Future[None] | None = None
-        """Of the picture that is waited for."""
+        self._picture: asyncio.Future[Picture] | None = None
+        """That is waited for."""
         self._busy: asyncio.TimerHandle | None = None
         """Set while output is left to be searched or drawn."""
         self._listening = True
@@ -125,12 +125,15 @@ class Terminal:
         return n_typed
 
     async def picture(self) -> Picture:
-        """The screen, with all drawn that has come."""
-        while self._busy is not None:
-            drawn = self._drawn = self._drawn or self._loop.create_future()
-            self._work()
-            await asyncio.shield(drawn)
-        return self._screen.picture()
+        """The screen, with all drawn that has come until now; meanwhile no more is read."""
+        if self._busy is None:
+            return self._screen.picture()
+        picture = self._picture = self._loop.create_future()
+        self._work()
+        try:
+            return await picture
+        finally:
+            self._picture = None
 
     def take_rearranged(self) -> bool:
         """Whether the program has moved the cursor to places of its choice since this was last asked."""
@@ -199,15 +202,13 @@ class Terminal:
             self._end_wait(Stop.FOUND)
         searched = self._stop is None or self.unread.searched
         drawn = self._screen.advance(_WORK_S)
-        attended = self._stop is not None or self._drawn is not None
-        if not (drawn and searched) or (flooded and not attended):
-            self._busy = self._loop.call_later(0 if attended else _REST_S, self._work)
-        elif self._drawn is not None:
-            self._drawn.set_result(None)
-            self._drawn = None
-        if self._busy is None or (
-            attended and searched and self._screen.n_pending_chars < _MAX_PENDING_CHARS
-        ):
+        waited_for = self._stop is not None or self._picture is not None
+        if not (drawn and searched) or (flooded and not waited_for):
+            self._busy = self._loop.call_later(0 if waited_for else _REST_S, self._work)
+        elif self._picture is not None and not self._picture.done():
+            self._picture.set_result(self._screen.picture())
+        may_read_on = self._stop is not None and searched
+        if self._busy is None or (may_read_on and self._screen.n_pending_chars < _MAX_PENDING_CHARS):
             self._listen()
         elif not self._closed:
             self._listening = False
