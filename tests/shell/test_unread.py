@@ -93,6 +93,31 @@ def test_a_search_given_up_loses_nothing() -> None:
     assert text(unread) == "one two three"
 
 
+def test_what_is_skipped_is_read_but_not_searched() -> None:
+    unread = Unread()
+    unread.take(b"hello\n>>> ")
+    unread.skip()
+    unread.look_for(compiled(">>> $"))
+    assert not unread.search(1)
+    unread.take(b"1\r\n1\r\n>>> more")
+    assert not unread.search(1)
+    unread.look_for(compiled(">>> "))
+    assert unread.search(1) and text(unread) == "hello\n>>> 1\n1\n>>> "
+
+
+def test_a_line_begins_only_where_one_does() -> None:
+    unread = Unread()
+    unread.take(b">>> ")
+    assert text(unread) == ">>> "
+    unread.take(b"typed\r\n")
+    unread.look_for(compiled("^typed"))
+    assert not unread.search(1)
+    unread.skip()
+    unread.take(b"typed")
+    unread.look_for(compiled("^typed"))
+    assert unread.search(1) and text(unread) == "typed\ntyped"
+
+
 @pytest.mark.parametrize(
     ("pattern", "pieces", "until"),
     [

@@ -46,6 +46,22 @@ def test_the_result_ends_where_the_match_ends_and_the_rest_comes_next(tmp_path: 
     assert made[2].lines[0] == "ee" and made[2].state == "[terminal main: exited with code 0]"
 
 
+def test_a_prompt_that_is_still_unread_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    made = drive(
+        tmp_path,
+        act(
+            "start",
+            command="printf 'welcome\n> '; sleep 1; while read -r x; do sleep 0.2; printf '%s!\n> ' $x; done",
+            pattern="welcome",
+        ),
+        act("wait", silence_seconds=0.3),
+        act("send", text="one\n", pattern="!"),
+        act("send", text="two\n", pattern="^> $"),
+    )
+    assert made[2].lines[:-1] == ["one", "one!"]
+    assert made[3].lines[:-1] == ["", "> two", "two!", "> "]
+
+
 def test_a_password_is_read_and_never_shown(tmp_path: Path) -> None:
     secret = "Zwiebelkuchen"
     ask = f"{sys.executable} -c 'import getpass; p = getpass.getpass(); print(len(p), \"letters\")'"
@@ -119,7 +135,7 @@ def test_jobs_of_an_interactive_bash_stop_and_go_on(tmp_path: Path) -> None:
     made = drive(
         tmp_path,
         act("start", command="PS1='$ ' bash --norc --noprofile -i", pattern=prompt),
-        act("send", text="cat\n", pattern="^cat\n"),
+        act("send", text="cat\n", pattern="cat\n"),
         act("send", text="echoed\n", pattern="echoed\nechoed"),
         act("send", keys=["ctrl-z"], pattern=prompt),
         act("send", text="fg\n", pattern="^cat\n"),

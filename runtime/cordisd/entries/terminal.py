@@ -61,8 +61,8 @@ _PARAMETERS: Final[JsonObject] = {
         },
         "pattern": {
             "type": "string",
-            "description": "For `start`, `send` and `wait`: regular expression (RE2) to wait for. ^ and $ "
-            "are the ends of a line.",
+            "description": "For `start`, `send` and `wait`: regular expression (RE2) to wait for; for "
+            "`send`, in what is printed from then on. ^ and $ are the ends of a line.",
         },
         "silence_seconds": {
             "type": "number",

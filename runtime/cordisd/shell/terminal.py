@@ -31,7 +31,8 @@ _REOPEN_S = 0.1
 _HANG_UP_S = 0.5
 _MAX_LINE_BYTES = 4094
 """What the kernel's line editor holds, without the end of the line. It drops the rest without a word."""
-_LINE_ENDS = re.compile(rb"[\r\n\x04]")
+_LINE_ENDS = re.compile(rb"[\r\n\x03\x04\x15\x1c]")
+"""Enter, and the keys that end or discard a line: Ctrl-C, -D, -U and -\\."""
 
 
 class Stop(Enum):
@@ -67,8 +68,10 @@ class Terminal:
         """Set while output is left to be searched or drawn."""
         self._listening = True
         """Whether more is read; while not, the program has to wait."""
+        self._writable = asyncio.Event()
+        """Set when the terminal takes more, or nothing any more."""
         self._n_line_bytes = 0
-        """Typed since the last end of a line."""
+        """Typed since the last end of a line, to a program that reads by lines."""
         self._reopening: asyncio.TimerHandle | None = None
         self._closed = False
         self._loop.add_reader(self._fd, self._on_output)
@@ -106,10 +109,14 @@ class Terminal:
     async def type(self, data: bytes, limit_s: float) -> int:
         """Type, at the pace at which the program reads; how many bytes it took before the limit.
 
+        The next pattern is looked for in what comes from now on.
+
         Raises:
             ToolError: a line is longer than the terminal's line editor can hold; nothing is typed.
         """
         self._check_lines(data)
+        self._on_output()
+        self.unread.skip()
         n_typed = 0
         try:
             async with asyncio.timeout(limit_s):
@@ -117,18 +124,22 @@ class Terminal:
                     try:
                         n_typed += os.write(self._fd, data[n_typed : n_typed + _BYTES_PER_TURN])
                     except BlockingIOError:
-                        await self._writable()
-        except TimeoutError:
-            pass
-        except OSError:
-            await asyncio.sleep(0)  # the program is just ending
+                        self._writable.clear()
+                        self._loop.add_writer(self._fd, self._writable.set)
+                        await self._writable.wait()
+        except (TimeoutError, OSError):
+            pass  # it reads no more for now, or is just ending
+        finally:
+            if not self._closed:
+                self._loop.remove_writer(self._fd)
         return n_typed
 
     async def picture(self) -> Picture:
         """The screen, with all drawn that has come until now; meanwhile no more is read."""
         if self._busy is None:
             return self._screen.picture()
-        picture = self._picture = self._loop.create_future()
+        picture: asyncio.Future[Picture] = self._loop.create_future()
+        self._picture = picture
         self._work()
         try:
             return await picture
@@ -147,6 +158,7 @@ class Terminal:
 
     async def hang_up(self) -> None:
         """End the program as the closing of its window does; if it stays, end it as `close` does."""
+        self._on_output()
         self._release()
         await asyncio.wait({self._exited}, timeout=_HANG_UP_S)
         await self.close()
@@ -257,21 +269,16 @@ class Terminal:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
             os.close(self._fd)
-
-    async def _writable(self) -> None:
-        ready = asyncio.Event()
-        self._loop.add_writer(self._fd, ready.set)
-        try:
-            await ready.wait()
-        finally:
-            if not self._closed:
-                self._loop.remove_writer(self._fd)
+            self._writable.set()
 
     def _check_lines(self, data: bytes) -> None:
         """Note how long the line being typed is; refuse one that the kernel would cut."""
+        if not self._modes() & termios.ICANON:
+            self._n_line_bytes = 0
+            return
         lines = _LINE_ENDS.split(data)
         lengths = [self._n_line_bytes + len(lines[0]), *map(len, lines[1:])]
-        if max(lengths) > _MAX_LINE_BYTES and self._modes() & termios.ICANON:
+        if max(lengths) > _MAX_LINE_BYTES:
             raise ToolError(
                 f"the terminal takes no line of more than {_MAX_LINE_BYTES} bytes while its program reads by "
                 "lines: send shorter lines, or pass the data in a file"

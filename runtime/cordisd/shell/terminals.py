@@ -125,7 +125,10 @@ class Terminals:
         terminal = await Terminal.start(self._guardian, spec, answers=self._settings.answer_queries)
         self._terminals[name] = terminal
         self._commands[name] = command
-        return await self._wait(name, terminal, criteria, screen=screen)
+        note = ""
+        if earlier is not None and earlier.unread.has_text:
+            note = "[The last program on this terminal left output that was never read; it is gone.]"
+        return await self._wait(name, terminal, criteria, screen=screen, note=note)
 
     async def send(
         self, name: str, text: str | None, keys: list[str] | None, waiting: Waiting, *, screen: bool
@@ -234,9 +237,10 @@ class Terminals:
         note: str = "",
     ) -> TerminalResult:
         head = hint = ""
-        if screen:
-            picture = await terminal.picture()
-            terminal.unread.look_for(None)  # what is on the screen counts as read, past the match too
+        picture = await terminal.picture() if screen else None
+        if picture is not None or stop is not Stop.FOUND:
+            terminal.unread.look_for(None)  # all is shown, or counts as shown, and not up to a match only
+        if picture is not None:
             terminal.unread.consume()
             head, capture = _screen_line(picture), Capture()
             capture.append("\n".join(picture.rows).encode())

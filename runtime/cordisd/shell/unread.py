@@ -27,6 +27,8 @@ KEPT_CHARS = 64 * 1024
 _PIECE_CHARS = 4096
 _WINDOW_CHARS = 4096
 """What has been searched in vain and may still be the beginning of a match."""
+_WITHIN_LINE = "\0"
+"""Stands before text that begins within a line, where `^` must not match. The text itself holds none."""
 _MAX_HELD_CHARS = 4096
 _MAX_PATTERN_CHARS = 1000
 _MAX_PROGRAM = 1000
@@ -79,8 +81,7 @@ class _Buffer(SpawnBase):  # type: ignore[misc]
         if len(window) > 2 * _WINDOW_CHARS:
             cut = len(window) - _WINDOW_CHARS
             line = window.rfind("\n", 0, cut) + 1
-            # In a line without end no line must seem to begin. No other control character is in the text.
-            self.buffer = window[line:] if line else f"\0{window[cut:]}"
+            self.buffer = window[line:] if line else _WITHIN_LINE + window[cut:]
         if self._before.tell() > len(window) + KEPT_CHARS:  # pexpect keeps all of it, for nobody
             self._before = StringIO()
             self._before.write(self.buffer)
@@ -100,7 +101,10 @@ class Unread:
         """The carriage returns at the end of the text, where they may belong to the end of a line."""
         self._older = Capture()
         """What is too old to be searched."""
+        self._last_old = "\n"
+        """The last character before the recent ones."""
         self._recent = ""
+        self._n_skipped = 0
         self._n_searched = 0
         self._match_end: int | None = None
         self._buffer = _Buffer()
@@ -118,9 +122,9 @@ class Unread:
         self._recent += _lines(text[:end])
         n_surplus = len(self._recent) - KEPT_CHARS
         if n_surplus > KEPT_CHARS:
-            self._older.append(self._recent[:n_surplus].encode())
-            self._recent = self._recent[n_surplus:]
-            self._n_searched = max(0, self._n_searched - n_surplus)
+            if self._match_end is not None:
+                self._match_end = max(0, self._match_end - n_surplus)
+            self._forget(n_surplus, self._older)
 
     @property
     def has_text(self) -> bool:
@@ -132,11 +136,17 @@ class Unread:
         """Whether the pattern, if there is one, was looked for in all that has come."""
         return self._expecter is None or self._n_searched == len(self._recent)
 
+    def skip(self) -> None:
+        """What has come until now is not searched any more; it stays unread."""
+        self._n_skipped = len(self._recent)
+
     def look_for(self, pattern: Any) -> None:
         """Search for this `compiled` pattern from now on, or for none, beginning at what is unread."""
         self._match_end = None
-        self._n_searched = 0
+        self._n_searched = self._n_skipped
         self._buffer = _Buffer()
+        if (self._recent[self._n_skipped - 1] if self._n_skipped else self._last_old) not in "\r\n":
+            self._buffer.buffer = _WITHIN_LINE
         self._expecter = None if pattern is None else Expecter(self._buffer, searcher_re([pattern]))
 
     def search(self, limit_s: float) -> bool:
@@ -162,10 +172,19 @@ class Unread:
         """All that is unread, but only up to the end of the match if there was one; it is read now."""
         end = len(self._recent) if self._match_end is None else self._match_end
         capture, self._older = self._older, Capture()
-        capture.append(self._recent[:end].encode())
-        self._recent = self._recent[end:]
+        self._forget(end, capture)
+        self._n_skipped = 0
         self.look_for(None)
         return capture
+
+    def _forget(self, n_chars: int, capture: Capture) -> None:
+        """Move the oldest of the recent characters to `capture`."""
+        if n_chars:
+            capture.append(self._recent[:n_chars].encode())
+            self._last_old = self._recent[n_chars - 1]
+            self._recent = self._recent[n_chars:]
+            self._n_skipped = max(0, self._n_skipped - n_chars)
+            self._n_searched = max(0, self._n_searched - n_chars)
 
 
 def _plain(text: str) -> str:
