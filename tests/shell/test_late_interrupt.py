@@ -31,11 +31,6 @@ def starved(pid: int) -> Iterator[None]:
         busy.wait()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="bash reads the call's line with the SIGINT pending, drops its first byte and parses the rest: "
-    "Bash._stop must wait until the exchange has begun (or is over) before it interrupts",
-)
 def test_a_cancel_before_bash_has_read_the_line_leaves_no_trace(drive: Any) -> None:
     async def body(bash: Bash) -> None:
         await bash.run("true")

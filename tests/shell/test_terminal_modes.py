@@ -8,28 +8,23 @@ from typing import Any
 
 import pytest
 
-from cordisd.shell import process
+from cordisd.shell import spawn
 from cordisd.shell.bash import Bash
 
 
 @pytest.fixture
 def slow_modes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Stands for a guardian that gets the processor late; set before it is forked."""
-    original: Callable[[int], None] = process._make_plain
+    original: Callable[[int], None] = spawn.make_plain
 
     def late(terminal: int) -> None:
         time.sleep(0.3)
         original(terminal)
 
-    monkeypatch.setattr(process, "_make_plain", late)
+    monkeypatch.setattr(spawn, "make_plain", late)
     yield
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="process._start makes the terminal plain after bash was started: when a job dies by a signal bash "
-    "restores the modes that it has seen at its start, with echo, and our own lines are in the result",
-)
 def test_modes_that_bash_restores_after_a_killed_job_have_no_echo(slow_modes: None, drive: Any) -> None:
     async def body(bash: Bash) -> None:
         result = await bash.run("echo part; sleep 1000 | cat")

@@ -24,6 +24,7 @@ OURS: Final[Mapping[str, str]] = {
     "replay": "cordisd.entries.replay:ReplayEntry",
     "sessions-jsonl": "cordisd.entries.sessions_jsonl:SessionsJsonlEntry",
     "str-replace-editor": "cordisd.entries.str_replace_editor:StrReplaceEditorEntry",
+    "terminal": "cordisd.entries.terminal:TerminalEntry",
 }
 PUBLISHED: Final[Mapping[str, str]] = {
     "dsh-agent-spine-demo": "cordisd.entries.agent_spine:AgentSpineEntry",

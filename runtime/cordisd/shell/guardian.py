@@ -38,18 +38,20 @@ class ShellSpec:
     columns: int = 160
     launch: Launch = field(default_factory=Launch)
     """Its `argv` is run, with the `argv` of this as its arguments."""
+    driven: bool = True
+    """With the descriptors that `driver` needs, on a plain terminal; else on a usual one without them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnedShell:
-    """A shell on its own terminal. The receiver closes the three descriptors; they do not block."""
+    """A shell on its own terminal. The receiver closes the descriptors; they do not block."""
 
     pid: int
     master_fd: int
     control_fd: int
-    """Read end of the pipe whose write end is `driver.CONTROL_FD` in the shell."""
+    """Read end of the pipe whose write end is `driver.CONTROL_FD` in the shell; -1 unless it is driven."""
     command_fd: int
-    """A memfd shared with the shell, whose end is `driver.COMMAND_FD`."""
+    """A memfd shared with the shell, whose end is `driver.COMMAND_FD`; -1 unless it is driven."""
     exited: asyncio.Future[int]
     """The wait status, once the shell and all that it had started are gone."""
 
@@ -126,7 +128,7 @@ class Guardian:
                     os.close(fd)
                 self._request({"op": "end", "pid": pid}, lambda *_: None)
                 return
-            if len(fds) != 3:
+            if len(fds) != (3 if spec.driven else 1):
                 for fd in fds:
                     os.close(fd)
                 self._request({"op": "end", "pid": pid}, lambda *_: None)
@@ -137,7 +139,7 @@ class Guardian:
             for fd in fds:
                 os.set_blocking(fd, False)
             exited = self._exits[pid] = loop.create_future()
-            master_fd, control_fd, command_fd = fds
+            master_fd, control_fd, command_fd = fds if spec.driven else [*fds, -1, -1]
             answer.set_result(SpawnedShell(pid, master_fd, control_fd, command_fd, exited))
 
         # A memfd, because an environment may be larger than a packet.
@@ -151,6 +153,7 @@ class Guardian:
                 "rlimits": dict(spec.launch.rlimits),
                 "rows": spec.rows,
                 "columns": spec.columns,
+                "driven": spec.driven,
             }
             with os.fdopen(spec_fd, "wb", closefd=False) as file:
                 file.write(json.dumps(body).encode())
@@ -165,7 +168,7 @@ class Guardian:
             raise
 
     def _discard(self, spawned: SpawnedShell) -> None:
-        for fd in (spawned.master_fd, spawned.control_fd, spawned.command_fd):
+        for fd in {spawned.master_fd, spawned.control_fd, spawned.command_fd} - {-1}:
             os.close(fd)
         self._request({"op": "end", "pid": spawned.pid}, lambda *_: None)
 

@@ -2,12 +2,12 @@
 
 Runs in the child of `Guardian.fork`, single-threaded, without asyncio. One message per packet:
 
-    {"op": "spawn", "id": 1} + a memfd holding {"realm", "argv", "env", "rows", "columns", "user", "rlimits"}
+    {"op": "spawn", "id": 1} + a memfd with what `spawn.start` takes
     {"op": "enter", "id": 4, "realm": "s1", "pid": 7, "main": "module:function"} + a connected socket
     {"op": "end", "id": 2, "realm": "s1"} or {"op": "end", "id": 2, "pid": 7}
     {"op": "kill_since", "id": 3, "pid": 7, "ticks": 812, "last_pid": 900}
 
-    {"id": 1, "pid": 7} + the PTY master, the control pipe's read end and the command memfd
+    {"id": 1, "pid": 7} + the PTY master and, if driven, the control pipe's read end and the command memfd
     {"id": 1, "error": "why no shell could start"}
     {"id": 4, "pid": 8} or an error: a process of ours that is where process 7 is
     {"id": 2} when done
@@ -22,21 +22,17 @@ import contextlib
 import ctypes
 import json
 import os
-import resource
 import select
 import signal
 import socket
 import sys
-import termios
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from ptyprocess import PtyProcess
-
-from cordisd.shell.driver import COMMAND_FD, CONTROL_FD
 from cordisd.shell.reaper import Process, Sweep, children, descendants, process_of, send
+from cordisd.shell.spawn import start
 from cordisd.shell.world import start_inside
 
 _TICK_MS = 3
@@ -76,26 +72,6 @@ def _detach(keep_fd: int) -> None:
     _libc.prctl(_PR_SET_NAME, b"cordisd-guard", 0, 0, 0)
     # Somebody may have stopped this process; it must not sleep through the daemon's death.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
-
-
-def _before_exec(spec: dict[str, Any]) -> None:
-    """In the child: default signals, subreaper of its own tree, limits, user, dead with the guardian."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.set_wakeup_fd(-1)
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    for name, limit in spec["rlimits"].items():
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name.upper()}"), (limit, limit))
-    if spec["user"]:
-        uid, gid, groups = spec["user"]
-        os.fchown(0, uid, -1)  # the terminal: what reopens it must be allowed to
-        if os.geteuid() == 0:
-            os.setgroups(groups)
-        os.setresgid(gid, gid, gid)
-        os.setresuid(uid, uid, uid)
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of user clears it
 
 
 class _Keeper:
@@ -182,7 +158,7 @@ class _Keeper:
             with contextlib.ExitStack() as opened:
                 for fd in spec_fds:
                     opened.callback(os.close, fd)
-                pid, realm, fds = _start(spec_fds[0], opened)
+                pid, realm, fds = start(spec_fds[0], opened)
                 self._shells[pid] = realm
                 self._send({"id": request, "pid": pid}, fds)
         except Exception as failure:  # whatever it is, the daemon reports it, and the guardian lives
@@ -289,34 +265,6 @@ class _Keeper:
             socket.send_fds(self._connection, [json.dumps(message).encode()], fds or [])
 
 
-def _start(spec_fd: int, opened: contextlib.ExitStack) -> tuple[int, str, list[int]]:
-    """Start the shell of a spec: its pid, its realm, and the descriptors for the daemon."""
-    with open(spec_fd, "rb", closefd=False) as file:
-        file.seek(0)
-        spec: dict[str, Any] = json.loads(file.read())
-    control_read, control_write = os.pipe2(os.O_CLOEXEC)
-    command = os.memfd_create("command", os.MFD_CLOEXEC)
-    for fd in (control_read, control_write, command):
-        opened.callback(os.close, fd)
-
-    def before_exec() -> None:
-        os.dup2(command, COMMAND_FD)
-        os.dup2(control_write, CONTROL_FD)
-        _before_exec(spec)
-
-    shell = PtyProcess.spawn(
-        spec["argv"],
-        env=spec["env"],
-        preexec_fn=before_exec,
-        dimensions=(spec["rows"], spec["columns"]),
-        pass_fds=(command, control_write),
-    )
-    shell.closed = True  # or its destructor would wait for the shell
-    opened.callback(shell.fileobj.close)
-    _make_plain(shell.fd)
-    return shell.pid, spec["realm"], [shell.fd, control_read, command]
-
-
 def _is_younger(process: Process, ticks: int, last_pid: int) -> bool:
     """Whether the process began after a moment; within its clock tick the pid decides."""
     return (process.start_ticks, process.pid) > (ticks, last_pid)
@@ -327,11 +275,3 @@ def _groups_of_older(shell: int, since: tuple[int, int]) -> set[int]:
     itself = process_of(shell)
     older = [process for process in descendants(shell) if not _is_younger(process, *since)]
     return {process.group for process in (*older, *([itself] if itself else []))}
-
-
-def _make_plain(terminal: int) -> None:
-    """No echo, no output processing: what a program writes is what the daemon reads."""
-    modes = termios.tcgetattr(terminal)
-    modes[1] &= ~termios.OPOST
-    modes[3] &= ~(termios.ECHO | termios.ECHOCTL)
-    termios.tcsetattr(terminal, termios.TCSANOW, modes)

@@ -27,13 +27,18 @@ def render(raw: bytes) -> str:
     """
     if _PLAIN.match(raw):
         return raw.decode("ascii")
-    text = _ESCAPES.sub("", raw.decode("utf-8", "surrogateescape"))
+    text = without_escapes(raw.decode("utf-8", "surrogateescape"))
     if "\r" in text:
         text = _LINE_END.sub("\n", text)
         text = "\n".join(_last_frame(line) if "\r" in line else line for line in text.split("\n"))
     if "\b" in text:
         text = "\n".join(_erase(line) if "\b" in line else line for line in text.split("\n"))
     return _INVALID.sub("\ufffd", _CONTROLS.sub("", text))
+
+
+def without_escapes(text: str) -> str:
+    """Terminal text without its escape sequences; `surrogateescape` marks bytes outside UTF-8, in both."""
+    return _ESCAPES.sub("", text)
 
 
 def render_tail(raw: bytes) -> str:
