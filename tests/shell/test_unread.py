@@ -166,6 +166,10 @@ def test_memory_is_bounded_and_what_was_dropped_is_counted() -> None:
             assert not unread.search(1)
     assert unread._buffer._before.tell() < 4 * KEPT_CHARS
     assert len(unread._buffer.buffer) < KEPT_CHARS
+    for endless in (b"\r", b"\x1b]", b"\x1b[1;", b"\xc3"):
+        for _ in range(20):
+            unread.take(endless * 65536)
+        assert len(unread._held) + len(unread._return) < KEPT_CHARS
 
 
 def test_what_is_too_old_is_shown_but_not_found() -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from daemon import Daemon, clean_environment
 
-HEAVY = ("aiohttp", "jsonschema", "rich", "ray", "difflib", "ptyprocess", "cordisd.rpc.dispatch")
+HEAVY = (
+    *("aiohttp", "jsonschema", "rich", "ray", "difflib", "cordisd.rpc.dispatch"),
+    *("ptyprocess", "pexpect", "pyte", "re2", "wcwidth"),
+)
 
 PROBE = """
 import atexit, os, sys

@@ -34,7 +34,7 @@ _MAX_PATTERN_CHARS = 1000
 _MAX_PROGRAM = 1000
 """Instructions of a compiled pattern: 10 ms for a piece of text at the worst."""
 
-_MORE_RETURNS = re.compile(r"\r+\n")
+_RETURNS = re.compile(r"\r+")
 _ESCAPE = re.compile(r"[\x1b\udc80-\udcff]")
 _CONTROLS = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f]+")
 _UNFINISHED = re.compile(
@@ -97,8 +97,8 @@ class Unread:
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._held = ""
         """The end of the text, where it may be the beginning of an escape sequence."""
-        self._returns = ""
-        """The carriage returns at the end of the text, where they may belong to the end of a line."""
+        self._return = ""
+        """The carriage return at the end of the text, where it may belong to the end of a line."""
         self._older = Capture()
         """What is too old to be searched."""
         self._last_old = "\n"
@@ -116,10 +116,9 @@ class Unread:
         unfinished = None if final else _UNFINISHED.search(text, max(0, len(text) - _MAX_HELD_CHARS))
         cut = unfinished.start() if unfinished else len(text)
         self._held = text[cut:]
-        text = self._returns + _plain(text[:cut])
-        end = len(text) if final else len(text.rstrip("\r"))
-        self._returns = text[end:]
-        self._recent += _lines(text[:end])
+        text = _lines(self._return + _plain(text[:cut]))
+        self._return = "\r" if text.endswith("\r") and not final else ""
+        self._recent += text.removesuffix(self._return)
         n_surplus = len(self._recent) - KEPT_CHARS
         if n_surplus > KEPT_CHARS:
             if self._match_end is not None:
@@ -195,6 +194,7 @@ def _plain(text: str) -> str:
 
 
 def _lines(text: str) -> str:
-    """Text with plain line ends."""
-    text = text.replace("\r\n", "\n")  # much faster than the expression, and nearly always enough
-    return _MORE_RETURNS.sub("\n", text) if "\r\n" in text else text
+    """Text with plain line ends, and one carriage return where there are several."""
+    if "\r\r" in text:
+        text = _RETURNS.sub("\r", text)
+    return text.replace("\r\n", "\n")
