@@ -14,6 +14,7 @@ import pytest
 
 from cordisd.entries.bash import BashEntry
 from cordisd.entries.str_replace_editor import StrReplaceEditorEntry
+from cordisd.entries.terminal import TerminalEntry
 from cordisd.errors import ToolError
 from cordisd.kernel.scope import Scope
 from cordisd.services.tools import ToolCall, ToolRegistry
@@ -29,7 +30,7 @@ CALL = ToolCall("c1", "bash", 1, 1)
 
 
 class Pair:
-    """Both tools of one session."""
+    """The tools of one session."""
 
     def __init__(self, registry: ToolRegistry, guardian: Guardian) -> None:
         self._tools = registry.all()
@@ -37,6 +38,9 @@ class Pair:
 
     async def bash(self, command: str) -> str:
         return (await self._tools["bash"].run({"command": command}, CALL)).text
+
+    async def terminal(self, **arguments: object) -> str:
+        return (await self._tools["terminal"].run(arguments, CALL)).text
 
     async def edit(self, command: str, path: str, **arguments: object) -> str:
         given: dict[str, Any] = {"command": command, "path": path, **arguments}
@@ -64,6 +68,7 @@ def both(guardian: Guardian, tmp_path: Path) -> Callable[..., None]:
             async with AsyncExitStack() as mounted:
                 for entry in (
                     StrReplaceEditorEntry(StrReplaceEditorEntry.read_config({"undoEdit": True})),
+                    TerminalEntry(TerminalEntry.read_config({})),
                     BashEntry(BashEntry.read_config(config)),
                 ):
                     await mounted.enter_async_context(entry.mount(scope))
@@ -152,6 +157,16 @@ def test_the_editor_follows_the_shell_into_its_mounts_and_to_its_successor(both,
         await every_command(pair, str(tmp_path))
 
     both(body, argv=list(NAMESPACES))
+
+
+def test_terminals_are_launched_like_the_shell(both, tmp_path: Path) -> None:
+    open_to_all(tmp_path)
+
+    async def body(pair: Pair) -> None:
+        told = await pair.terminal(action="start", command="id -un; echo $HOME; ulimit -c; tty; read x")
+        assert told.startswith("nobody\n/nonexistent\n7\n/dev/pts/")
+
+    both(body, user="nobody", rlimits={"core": 7 * 1024})
 
 
 def test_a_killed_process_is_an_error_once_and_started_again(both, tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ class TerminalEntry(Entry):
                 os.environ,
                 secret_names=secrets.names if secrets else (),
                 pass_names=config.pass_env,
-                extra=config.env,
+                extra={**(user.environment if (user := realm.launch.user) else {}), **config.env},
                 attended=True,
             )
 
@@ -230,7 +230,9 @@ class TerminalEntry(Entry):
                 max_terminals=config.max_terminals,
                 answer_queries=config.answer_queries,
             )
-            return Terminals(guardian, realm.session_id, lambda: realm.cwd, environment, settings)
+            return Terminals(
+                guardian, realm.session_id, lambda: realm.cwd, environment, settings, realm.launch
+            )
 
         tool = TerminalTool(make, config.description)
         remove = scope.get(ToolRegistry).add(tool)

@@ -12,6 +12,7 @@ from typing import Any
 from cordisd.errors import ToolError, nearest
 from cordisd.shell.guardian import Guardian, ShellSpec
 from cordisd.shell.keys import key_bytes
+from cordisd.shell.launch import Launch
 from cordisd.shell.output import Capture
 from cordisd.shell.report import lines, shown_output, signal_name
 from cordisd.shell.screen import Picture
@@ -85,12 +86,14 @@ class Terminals:
         cwd: Callable[[], str],
         environment: Callable[[], dict[str, str]],
         settings: TerminalSettings | None = None,
+        launch: Launch | None = None,
     ) -> None:
         self._guardian = guardian
         self._realm = realm
         self._cwd = cwd
         self._environment = environment
         self._settings = settings or TerminalSettings()
+        self._launch = launch or Launch()
         self._terminals: dict[str, Terminal] = {}
         self._commands: dict[str, str] = {}
 
@@ -120,6 +123,7 @@ class Terminals:
             self._environment() | {"TERM": TERM},
             rows=self._settings.rows,
             columns=self._settings.columns,
+            launch=self._launch,
             driven=False,
         )
         terminal = await Terminal.start(self._guardian, spec, answers=self._settings.answer_queries)
