@@ -18,7 +18,7 @@ import pytest
 from cordisd.shell.report import RESET_NOTICE
 from daemon import Daemon
 from mock_chat import MockChatThread, Recorded, Reply, calls, text
-from processes import descendants, gone
+from processes import children, descendants, gone
 
 Step = str | list[str]
 
@@ -49,19 +49,22 @@ class Bench:
         work = folder / "work"
         self.home = folder / "home"
         for made in (work, self.home):
-            made.mkdir()
+            made.mkdir(exist_ok=True)
         patch = folder / "patch.yml"
         patch.write_text(f"- id: bash\n  config: {json.dumps(config)}\n" if config else "[]\n")
         argv = [sys.executable, "-m", "cordisd", "serve", "--stdio", "minimal", "--patch", str(patch)]
         self._received: dict[str, list[str]] = {}
         self._n_sessions = 0
         self._busy: set[str] = set()
+        self.opened: list[str] = []
+        """Sessions not closed yet."""
         self._n_seen = 0
         """Frames of the daemon that have been looked at."""
         self._model = MockChatThread(self._reply)
         self._mock = self._model.__enter__()
         self.daemon = Daemon(work, model_url=self._mock.url, argv=argv, HOME=str(self.home))
         self.daemon.initialize()
+        [self.guardian] = children(self.daemon.process.pid)
 
     def begin(self, *steps: Step, folder: Path, session: str = "") -> str:
         """Have a session, a new one unless named, work in `folder` go through `steps`; returns its id."""
@@ -69,6 +72,7 @@ class Bench:
             self._n_sessions += 1
             session = f"s{self._n_sessions}"
             self.daemon.request("session/create", {"sessionId": session, "cwd": str(folder)})
+            self.opened.append(session)
         self._busy.add(session)
         self.daemon.prompt(session, json.dumps({"session": session, "steps": steps}))
         return session
@@ -115,25 +119,23 @@ class Bench:
 
         self.daemon.wait(over, timeout_s)
 
+    def wait_for_call(self, session: str, seen: int = 0) -> None:
+        """Wait until, after frame number `seen`, a tool call of the session has begun."""
+        self.daemon.wait(
+            lambda: any(event["type"] == "tool/call" for event in self.daemon.events(session, seen))
+        )
+
     def close(self, *sessions: str) -> None:
         """Close the sessions, all that there are; nothing but the guardian may be left."""
+        self.opened = [session for session in self.opened if session not in sessions]
         sent = [self.daemon.send("session/close", {"sessionId": session}) for session in sessions]
         self.daemon.wait(lambda: all(self.daemon.answer(number) for number in sent))
-        left = descendants(self.daemon.process.pid) - {self.guardian}
+        left = descendants(self.guardian)
         assert gone(left, 2), {pid: _words(pid) for pid in left}
 
     def run(self, *steps: Step, folder: Path, timeout_s: float = 30) -> Told:
         """What the model was told, by a session of its own in `folder`, of the calls of `steps`."""
         return self.finish(self.begin(*steps, folder=folder), timeout_s)
-
-    @property
-    def guardian(self) -> int:
-        [pid] = (
-            pid
-            for pid in descendants(self.daemon.process.pid)
-            if Path(f"/proc/{pid}/comm").read_text().strip() == "cordisd-guard"
-        )
-        return pid
 
     def end(self) -> None:
         """End the daemon, which must not have complained."""
@@ -159,19 +161,36 @@ class Bench:
 
 
 @pytest.fixture(scope="session")
-def bash_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Bench]]:
-    """`bash_bench(**config)`: the one daemon of that configuration, started at its first use."""
+def bash_benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Bench]]:
+    """The daemons that run, by their configuration."""
     benches: dict[str, Bench] = {}
+    yield benches
+    for made in benches.values():
+        made.end()
+
+
+@pytest.fixture(scope="module")
+def bash_bench(
+    bash_benches: dict[str, Bench], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Bench]:
+    """`bash_bench(**config)`: the one daemon of that configuration, started at its first use."""
 
     def bench(**config: object) -> Bench:
         key = json.dumps(config, sort_keys=True)
-        if key not in benches:
-            benches[key] = Bench(tmp_path_factory.mktemp("bench"), **config)
-        return benches[key]
+        if key not in bash_benches:
+            bash_benches[key] = Bench(tmp_path_factory.mktemp("bench"), **config)
+        return bash_benches[key]
 
-    yield bench
-    for made in benches.values():
-        made.end()
+    return bench
+
+
+@pytest.fixture(autouse=True)
+def bash_nothing_open(bash_benches: dict[str, Bench]) -> Iterator[None]:
+    """A failed test must not hand its sessions on to the next."""
+    yield
+    for bench in bash_benches.values():
+        if bench.opened:
+            bench.close(*bench.opened)
 
 
 @pytest.fixture
