@@ -109,12 +109,12 @@ def shown_output(capture: Capture, max_chars: int, truncation: Truncation) -> tu
         return head + _gap(len(left_out), "characters", left_out.count("\n")) + tail, True
     if truncation == "reference":
         return render(capture.head())[:max_chars] + _CLIPPED, True
-    head, tail = _head_and_tail(
-        render(capture.head()), _without_last_newline(render_tail(capture.tail())), max_chars
-    )
-    n_bytes = capture.n_bytes - len(head.encode()) - len(tail.encode())
-    n_lines = capture.n_lines - head.count("\n") - tail.count("\n") - 1
-    return head + _gap(n_bytes, "bytes", max(n_lines, 0)) + tail, True
+    last = capture.tail()
+    head, tail = _head_and_tail(render(capture.head()), _without_last_newline(render_tail(last)), max_chars)
+    ends_line = last.endswith(b"\n")
+    n_bytes = capture.n_bytes - ends_line - len(head.encode()) - len(tail.encode())
+    n_lines = capture.n_lines - ends_line - head.count("\n") - tail.count("\n")
+    return head + _gap(max(n_bytes, 0), "bytes", max(n_lines, 0)) + tail, True
 
 
 def background_section(background: Capture | None) -> str:
