@@ -145,6 +145,12 @@ class Bench:
         finally:
             self._model.__exit__(None, None, None)
 
+    def stop(self) -> None:
+        """Kill the daemon if it still runs."""
+        self.daemon.process.kill()
+        self.daemon.end()
+        self._model.__exit__(None, None, None)
+
     def _reply(self, request: Recorded) -> Reply:
         messages = request.json["messages"]
         self._mock.requests.clear()  # they hold every command of every case
@@ -182,6 +188,20 @@ def bash_bench(
         return bash_benches[key]
 
     return bench
+
+
+@pytest.fixture
+def bash_own_bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    """`bash_own_bench(**config)`: a daemon for this test, which may kill it; the next one has its logs."""
+    made: list[Bench] = []
+
+    def bench(**config: object) -> Bench:
+        made.append(Bench(tmp_path, **config))
+        return made[-1]
+
+    yield bench
+    for one in made:
+        one.stop()
 
 
 @pytest.fixture(autouse=True)
