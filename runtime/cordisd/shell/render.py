@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 
 _PLAIN = re.compile(rb"[\t\n\x20-\x7e]*\Z")
 
@@ -34,6 +35,14 @@ def render(raw: bytes) -> str:
     if "\b" in text:
         text = "\n".join(_erase(line) if "\b" in line else line for line in text.split("\n"))
     return _INVALID.sub("\ufffd", _CONTROLS.sub("", text))
+
+
+def render_head(raw: bytes) -> str:
+    """Like `render`, for bytes whose end was cut off: stops at a character."""
+    decoder = getincrementaldecoder("utf-8")("replace")
+    decoder.decode(raw[-4:])
+    unfinished, _ = decoder.getstate()
+    return render(raw[: len(raw) - len(unfinished)])
 
 
 def render_tail(raw: bytes) -> str:
