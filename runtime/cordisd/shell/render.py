@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 
 _PLAIN = re.compile(rb"[\t\n\x20-\x7e]*\Z")
 
@@ -39,6 +40,14 @@ def render(raw: bytes) -> str:
 def without_escapes(text: str) -> str:
     """Terminal text without its escape sequences; `surrogateescape` marks bytes outside UTF-8, in both."""
     return _ESCAPES.sub("", text)
+
+
+def render_head(raw: bytes) -> str:
+    """Like `render`, for bytes whose end was cut off: stops at a character."""
+    decoder = getincrementaldecoder("utf-8")("replace")
+    decoder.decode(raw[-4:])
+    unfinished, _ = decoder.getstate()
+    return render(raw[: len(raw) - len(unfinished)])
 
 
 def render_tail(raw: bytes) -> str:

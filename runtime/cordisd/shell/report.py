@@ -9,7 +9,7 @@ from typing import Literal
 from cordisd.shell.driver import LEFTOVER
 from cordisd.shell.exchange import Ending
 from cordisd.shell.output import Capture
-from cordisd.shell.render import render, render_tail
+from cordisd.shell.render import render, render_head, render_tail
 
 Truncation = Literal["headTail", "reference"]
 Trailer = Literal["reference", "always"]
@@ -108,13 +108,15 @@ def shown_output(capture: Capture, max_chars: int, truncation: Truncation) -> tu
         left_out = text[len(head) : len(text) - len(tail)]
         return head + _gap(len(left_out), "characters", left_out.count("\n"), capture.locate()) + tail, True
     if truncation == "reference":
-        return render(capture.head())[:max_chars] + _CLIPPED, True
+        return render_head(capture.head())[:max_chars] + _CLIPPED, True
+    last = capture.tail()
     head, tail = _head_and_tail(
-        render(capture.head()), _without_last_newline(render_tail(capture.tail())), max_chars
+        render_head(capture.head()), _without_last_newline(render_tail(last)), max_chars
     )
-    n_bytes = capture.n_bytes - len(head.encode()) - len(tail.encode())
-    n_lines = capture.n_lines - head.count("\n") - tail.count("\n") - 1
-    return head + _gap(n_bytes, "bytes", max(n_lines, 0), capture.locate()) + tail, True
+    ends_line = last.endswith(b"\n")
+    n_bytes = capture.n_bytes - ends_line - len(head.encode()) - len(tail.encode())
+    n_lines = capture.n_lines - ends_line - head.count("\n") - tail.count("\n")
+    return head + _gap(max(n_bytes, 0), "bytes", max(n_lines, 0), capture.locate()) + tail, True
 
 
 def background_section(background: Capture | None) -> str:
@@ -125,7 +127,7 @@ def background_section(background: Capture | None) -> str:
     if background.complete:
         text = render(head + tail)
     else:
-        text = f"{render(head)}\n[... part of it omitted ...]\n{render_tail(tail)}"
+        text = f"{render_head(head)}\n[... part of it omitted ...]\n{render_tail(tail)}"
     text = text.strip("\n")
     if not text:
         return ""
