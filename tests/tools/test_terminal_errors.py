@@ -160,7 +160,7 @@ _STUBBORN = (
 def test_no_process_of_a_terminal_is_left(end: str, tmp_path: Path) -> None:
     mark = f"TERMINAL_TEST_{os.getpid()}_{time.monotonic_ns()}"
     script = [
-        call("c1", "terminal", act("start", command=_STUBBORN, pattern="^up")),
+        call("c1", "terminal", act("start", command=_STUBBORN, pattern="up$")),
         call("c2", "terminal", act("start", name="py", command=f"{sys.executable} -q", pattern=">>> ")),
         text("end"),
     ]
