@@ -141,8 +141,8 @@ def test_a_sabotaged_driver_is_cured_or_replaced_and_never_runs_a_command_twice(
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("printf a; exit 3", "a\n[shell exited: code 3]"),
-        ("echo exit; exit 3", "exit\n[shell exited: code 3]"),
+        ("printf a; exit 3", "aexit\n[shell exited: code 3]"),
+        ("echo exit; exit 3", "exit\nexit\n[shell exited: code 3]"),
         ("exec echo exit", "exit\n[shell exited: code 0]"),
         ("set -e; false", "[shell exited: code 1]"),
         ("kill -9 $$", "[shell killed by signal: SIGKILL]"),

@@ -40,7 +40,7 @@ def test_state_timeouts_redirections_and_death_work_as_ever(drive, tmp_path, way
         assert (await bash.run("while :; do :; done")).text.endswith(KEPT)
         assert "terminal again" in (await bash.run("exec >/dev/null 2>&1")).text
         assert (await bash.run("echo back $x")).text == "back 1"
-        assert (await bash.run("exit 4")).text == f"[shell exited: code 4]\n{RESET_NOTICE}"
+        assert (await bash.run("exit 4")).text == f"exit\n[shell exited: code 4]\n{RESET_NOTICE}"
         assert (await bash.run("echo [$x]")).text == "[]"
 
     drive(body, launch=launch, timeout_s=0.5)

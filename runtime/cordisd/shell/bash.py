@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from shlex import quote
@@ -38,7 +37,6 @@ from cordisd.shell.watch import is_in
 OnTimeout = Literal["keep", "reset"]
 
 _N_STARTS = 3
-_EXIT_COMMAND = re.compile(rb"(?:^|[;&|({\n]|\b(?:then|do|else)\s)\s*exit\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +132,7 @@ class Bash:
 
     async def _run(self, command: bytes) -> CommandResult:
         deadline_s = asyncio.get_running_loop().time() + self._settings.timeout_s
-        for _ in range(_N_STARTS):
+        for n_failures in range(_N_STARTS):
             live = await self._ready()
             while self._destination is not None and live is self._live:
                 await self._go(live, self._destination)
@@ -148,12 +146,15 @@ class Bash:
                     spill.close()
             if result is not None:
                 return result
+            if live is self._live:
+                # It returned to its prompt: a late interrupt has hit our line, or it does not understand it.
+                await (self._bury(live) if n_failures else live.cure())
         raise ShellError(f"bash was started {_N_STARTS} times, but never began on the command")
 
     async def _attempt(
         self, live: LiveShell, command: bytes, deadline_s: float, spill: Spill | None
     ) -> CommandResult | None:
-        """The result of the command in this shell; None if it has not run."""
+        """The result of the command in this shell; None if it has not run, and the shell is to blame."""
         moment = Moment.now()
         exchange = live.call(command, self._status)
         exchange.capture.spill = spill
@@ -173,8 +174,7 @@ class Bash:
                 await self._bury(live)
             raise
         if stopped is not None or exchange.begun:
-            return await self._report(live, exchange, ending, command, stopped)
-        # It has not run. A mere return to the prompt means that a late interrupt hit the line.
+            return await self._report(live, exchange, ending, stopped)
         if ending is not Ending.PROMPTED:
             await self._bury(live)
         return None
@@ -255,8 +255,7 @@ class Bash:
                 await live.kill_since(moment)
             if ending in USABLE:
                 self._status = exchange.status
-                if exchange.redirected:
-                    await live.reconnect()
+                await live.reconnect()
             else:
                 self._notes.append(WAS_RESET_NOTICE)
                 await self._reset(live)
@@ -277,7 +276,6 @@ class Bash:
         live: LiveShell,
         exchange: Exchange,
         ending: Ending,
-        command: bytes,
         stopped: Ending | None,
     ) -> CommandResult:
         """The result for the model; resets the shell where the ending or the settings ask for it.
@@ -293,16 +291,13 @@ class Bash:
         lost = ending not in USABLE or (stopped is Ending.EXPIRED and settings.on_timeout == "reset")
         if ending is Ending.DIED and live.exit_status is not None:
             exit_code, signal_word = _ending_of(live.exit_status)
-            if exit_code is not None and _EXIT_COMMAND.search(command):
-                # An interactive bash that obeys `exit` prints that word.
-                output = output.removesuffix("exit").removesuffix("\n") if output.endswith("exit") else output
         elif ending in USABLE:
             self._status = exchange.status
             if ending is Ending.FINISHED or exchange.aborted:
                 exit_code = exchange.status
             if ending is Ending.PROMPTED:
                 output = output.removesuffix("\n")  # bash ends the line of an interrupt
-            if exchange.redirected and not lost:
+            if (exchange.redirected or ending is Ending.PROMPTED) and not lost:
                 reconnected = await live.reconnect()
         if lost:
             await self._reset(live)

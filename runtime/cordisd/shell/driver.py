@@ -16,7 +16,8 @@ inner ones lies what background jobs print just then, and what `set -x`, `set -v
 line; after the command, bash lengthens the memfd if one of these is on. The token is random for each call and
 typed in two halves, so that neither `set -v` nor an echo of the line can show it whole.
 
-Everything of ours runs with its output at /dev/null, which hides it from `set -x` and DEBUG traps. Every
+Typed lines begin with a blank, which keeps them out of a history that the model turns on. Everything of ours
+runs with its output at /dev/null, which hides it from `set -x` and DEBUG traps. Every
 word is written `\builtin word`, out of reach of aliases and functions (but one called `builtin`: `CURE`).
 """
 
@@ -44,8 +45,10 @@ _PROMPT = r"""{ \builtin printf "P %s\n" "$?" >&251; } >/dev/null 2>&1"""
 _REASSERT = (
     "\\builtin eval :; "
     # Never without PROMPT_COMMAND, should an interrupt come now; but an array of more would run them all.
-    f"\\builtin declare +ilu PS1= PS2= PROMPT_COMMAND={shlex.quote(_PROMPT)}; "
-    "case ${!PROMPT_COMMAND[*]} in 0) ;; *) \\builtin unset PROMPT_COMMAND; esac"
+    f"\\builtin declare +ilu PS0= PS1= PS2= PROMPT_COMMAND={shlex.quote(_PROMPT)}; "
+    "case ${!PROMPT_COMMAND[*]} in 0) ;; *) \\builtin unset PROMPT_COMMAND; esac; "
+    # A bash that was started without a line editor dies in one.
+    "\\builtin set +o emacs +o vi"
 )
 
 _TELL_TRACING = (
@@ -57,13 +60,15 @@ START_LINE = b"\\builtin . /dev/fd/250\n"
 """Has bash read the file of `setup` from the command memfd."""
 
 CURE = (
+    b"\\unalias if then else fi case in esac { } ! 2>/dev/null\n"
     b"POSIXLY_CORRECT=1\n"
     b"\\unset -f builtin unset eval printf mapfile declare enable shopt exec\n"
     b"\\unset POSIXLY_CORRECT\n"
     b"\\builtin enable printf mapfile eval declare unset shopt exec\n"
     b"\\builtin shopt -u inherit_errexit\n"
 )
-"""Lines that undo a shadowed `builtin`: in POSIX mode special builtins win over functions."""
+"""Lines that undo aliases of words that cannot be quoted, and a shadowed `builtin`: in POSIX mode special
+builtins win over functions."""
 
 
 class Token:
@@ -85,7 +90,7 @@ def call_line(token: Token, stdin: Stdin) -> bytes:
     """
     source = "/dev/null" if stdin == "null" else "/dev/tty"
     return (
-        f"if {{ \\builtin mapfile -d '' -t -u 250 __cordisd && "
+        f" if {{ \\builtin mapfile -d '' -t -u 250 __cordisd && "
         f"\\builtin printf '\\036%s%s(' {token.halves} >/dev/tty; }} >/dev/null 2>&1; then "
         f'! \\builtin eval "${{__cordisd-}}" <{source} 250<&- 251>&-; {_after_command(token)}; '
         f"else {{ \\builtin printf 'L %s%s 0\\n' {token.halves} >&251; }} >/dev/null 2>&1; fi\n"
@@ -94,7 +99,7 @@ def call_line(token: Token, stdin: Stdin) -> bytes:
 
 def sync_line(token: Token) -> bytes:
     """A line that only proves, by record R and the end mark, that bash reads lines again."""
-    return f"{_at_prompt(token, '0')}\n".encode()
+    return f" {_at_prompt(token, '0')}\n".encode()
 
 
 def reconnect_line(token: Token, names: Collection[str]) -> bytes:
@@ -102,7 +107,7 @@ def reconnect_line(token: Token, names: Collection[str]) -> bytes:
 
     The status of its record R is 1 if that was needed for stdout, plus 2 if for stderr.
     """
-    text = "__cordisd=0; "
+    text = " __cordisd=0; "
     for number, name in ((1, "stdout"), (2, "stderr")):
         if name in names:
             text += (
@@ -115,12 +120,15 @@ def reconnect_line(token: Token, names: Collection[str]) -> bytes:
 def command_file(token: Token, command: bytes, last_status: int) -> bytes:
     """What the memfd holds for a call: a line of ours, the command, and the NUL that ends it."""
     # Without the mark the command must not run, or it might be run again as one that had not.
-    first = f"\\builtin printf '\\036%s%s<' {token.halves} >/dev/tty 2>/dev/null || \\builtin kill -INT $$"
+    # The empty argument is what `$_` holds then.
+    first = (
+        f"\\builtin printf '\\036%s%s<%s' {token.halves} '' >/dev/tty 2>/dev/null || \\builtin kill -INT $$"
+    )
     if last_status:
         # `$?` continues from the last call. On the left of `&&`, errexit and ERR traps ignore it.
         first += (
             f"; {{ __cordisd_status() {{ \\builtin return {last_status}; }}; "
-            "__cordisd_status && \\builtin :; } >/dev/null 2>&1"
+            "__cordisd_status '' && \\builtin :; } >/dev/null 2>&1"
         )
     return b"%b\n%b\0" % (first.encode(), command)
 

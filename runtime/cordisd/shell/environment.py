@@ -11,6 +11,7 @@ _ALWAYS = {
     "PIP_PROGRESS_BAR": "off",
     "PYTHONUNBUFFERED": "1",
     "HISTFILE": "/dev/null",
+    "HISTCONTROL": "ignorespace",
     "BASH_SILENCE_DEPRECATION_WARNING": "1",
 }
 _UNATTENDED = {

@@ -110,7 +110,6 @@ class LiveShell:
         os.lseek(self._command_fd, 0, os.SEEK_SET)  # bash reads through the same open file
         self._command_bytes = len(text)
         exchange = self._begin(token)
-        self._pty.restore()
         self._type(driver.call_line(token, self._stdin))
         return exchange
 
@@ -146,7 +145,12 @@ class LiveShell:
     async def settle(self) -> bool:
         """Prove that the shell is at its prompt, after an interrupt that may have hit a typed line."""
         token = Token()
-        return await self._synchronise(token, driver.sync_line(token), after_interrupt=True) is not None
+        return await self._synchronise(token, driver.sync_line(token), first=b"") is not None
+
+    async def cure(self) -> None:
+        """Undo what keeps bash from understanding our lines."""
+        token = Token()
+        await self._synchronise(token, driver.sync_line(token), first=driver.CURE)
 
     async def reconnect(self) -> list[str]:
         """Lead stdout and stderr to the terminal again, unless a pipe does that; those that did not.
@@ -162,16 +166,17 @@ class LiveShell:
         status = await self._synchronise(token, driver.reconnect_line(token, names))
         return [name for bit, name in ((1, "stdout"), (2, "stderr")) if (status or 0) & bit]
 
-    async def _synchronise(self, token: Token, line: bytes, *, after_interrupt: bool = False) -> int | None:
+    async def _synchronise(self, token: Token, line: bytes, *, first: bytes | None = None) -> int | None:
         """The status of record R of a line without a command; None when it never came.
 
-        What jobs print meanwhile is background output like any other.
+        `first`: lines to type before, if only an empty one, because an interrupt may be pending. What jobs
+        print meanwhile is background output like any other.
         """
         exchange = self._begin(token, sync=True)
-        if after_interrupt:
-            self._type_after_interrupt(line)
-        else:
-            self._type(line)
+        if first is not None:
+            exchange.cured = bool(first)
+            self._type_after_interrupt(first)
+        self._type(line)
         ending = await exchange.done
         self.background.append(exchange.capture.head())
         self.background.append(exchange.capture.tail())
@@ -207,6 +212,7 @@ class LiveShell:
         return exchange
 
     def _type(self, line: bytes) -> None:
+        self._pty.restore()
         if not self._pty.type(line) and self._exchange is not None and self.exit_status is None:
             self._loop.call_soon(self._finish, self._exchange, Ending.BROKEN)
 
