@@ -14,7 +14,7 @@ from processes import gone
 ABANDONED = "[The shell abandoned the command; the rest of it was not run.]\n[exit code: 130]"
 ABORTED = "Error: tool call aborted"
 N_SESSIONS = 200
-N_CANCELS = 150
+N_CANCELS = 100
 
 
 def death(how: str, output: str = "") -> str:
@@ -119,11 +119,8 @@ def test_a_stopped_or_asked_shell_goes_on(bash_kept, command: str) -> None:
 
 
 def test_an_abort_is_told_with_what_was_printed_before(bash_kept) -> None:
-    told = bash_kept(
-        "echo a; kill -INT $$; echo b", "echo $?", "kill -INT $$", "sleep 9 & kill -INT %1; wait; echo c"
-    )
-    assert told.texts[:3] == [f"a\n{ABANDONED}", "130", ABANDONED]
-    assert told.texts[3].endswith("c")
+    told = bash_kept("echo a; kill -INT $$; echo b", "echo $?", "kill -INT $$")
+    assert told.texts == [f"a\n{ABANDONED}", "130", ABANDONED]
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ def test_a_call_cancelled_in_the_queue_is_not_run_and_the_running_one_is_gone(
 def test_a_cancelled_command_is_gone_before_the_cancellation_is_answered(bash_bench, tmp_path: Path) -> None:
     """TB-058."""
     bench, number = bash_bench(), 79 * 10**9 + os.getpid()
-    session = bench.begin("env true", f"sleep {number}", folder=tmp_path)
+    session = bench.begin("env true", f"trap '' INT TERM; sleep {number}", folder=tmp_path)
     wait_until_running({"sleep": number})
     bench.daemon.request("session/cancel", {"sessionId": session})
     left = running({"sleep": number})
