@@ -180,6 +180,29 @@ def test_two_calls_in_one_turn_run_in_order_and_are_never_mixed(bash_kept) -> No
     assert told.texts == ["", "A\nA\nA", "B\nB\nB", "B"]
 
 
+def test_sessions_that_print_at_once_are_never_mixed(bash_bench, tmp_path: Path) -> None:
+    """TB-047, between sessions."""
+    bench = bash_bench()
+    sessions = [
+        bench.begin(f"for i in 1 2 3; do echo {n}; sleep .02; done", "echo ok", folder=tmp_path)
+        for n in range(8)
+    ]
+    bench.wait(sessions)
+    assert [bench.told(session).texts for session in sessions] == [[f"{n}\n{n}\n{n}", "ok"] for n in range(8)]
+    bench.close(*sessions)
+
+
+def test_a_shell_that_ends_itself_for_being_idle_is_replaced(bash_bench, tmp_path: Path) -> None:
+    bench = bash_bench()
+    session = bench.begin("kept=yes; TMOUT=1; echo $$", folder=tmp_path)
+    bench.wait([session])
+    assert gone({int(bench.told(session).texts[0])}, 10)
+    bench.begin('echo "[$kept]"', "echo ok", folder=tmp_path, session=session)
+    first, ok = bench.finish(session).texts
+    assert "[before this call: shell exited: code " in first and first.endswith(f"{WAS_RESET_NOTICE}\n[]")
+    assert ok == "ok"
+
+
 def test_the_calls_after_a_death_in_the_same_turn_run_in_a_new_shell(bash_texts) -> None:
     assert bash_texts(["x=1", "exit 3", 'echo "[$x]"'], "echo ok") == [
         "",
