@@ -80,6 +80,7 @@ def test_the_trailer_can_show_every_status(bash_texts) -> None:
         ("set -e; echo a; (exit 9); echo b", death("exited: code 9", "a\n")),
         ("trap 'exit 7' DEBUG", death("exited: code 7")),
         ("kill -9 $$", death("killed by signal: SIGKILL")),
+        ("kill -9 0", death("killed by signal: SIGKILL")),
         ("kill -HUP $$", death("killed by signal: SIGHUP")),
         ("kill -PIPE $$", death("killed by signal: SIGPIPE")),
         ("kill -SEGV $$", death("killed by signal: SIGSEGV")),

@@ -29,6 +29,7 @@ STUCK = {
     "echo before; while :; do :; done": ["before"],
     "trap '' INT TERM; echo before; sleep 1000": ["before", "Killed"],
     "printf 'no newline'; sleep 100": ["no newline"],
+    "set +m; (trap '' INT TERM; echo deaf; sleep 100)": ["deaf"],
     "sleep 1000": [],
     "sleep 3; touch late": [],
     "for i in 1 2 3; do sleep 1000; done; echo after": [],
