@@ -166,9 +166,9 @@ class Bench:
         return calls(*((f"c{len(told) + n}", "bash", {"command": it}) for n, it in enumerate(commands)))
 
 
-@pytest.fixture(scope="session")
-def bash_benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Bench]]:
-    """The daemons that run, by their configuration."""
+@pytest.fixture(scope="module")
+def bash_benches() -> Iterator[dict[str, Bench]]:
+    """The daemons that run, by their configuration. No other module's tests find processes of them."""
     benches: dict[str, Bench] = {}
     yield benches
     for made in benches.values():
@@ -255,7 +255,9 @@ def bash_lost(bash_calls: Callable[..., Told], tmp_path: Path) -> Callable[..., 
 
     def run(*steps: Step, **config: object) -> Told:
         (tmp_path / "place").mkdir()
-        told = bash_calls("kept=yes; cd place", *steps, *["echo ok"] * 3, 'echo "[$kept]"; pwd', **config)
+        told = bash_calls(
+            "kept=yes; cd place; env true", *steps, *["echo ok"] * 3, 'echo "[$kept]"; pwd', **config
+        )
         assert told.texts[-4:] == ["ok", "ok", "ok", f"[]\n{tmp_path}"]
         assert min(told.took_s[-4:-1]) < QUICK_S
         assert [n for n, words in enumerate(told.texts) if "shell was reset" in words] == [

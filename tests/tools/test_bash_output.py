@@ -111,6 +111,20 @@ def test_the_limit_is_exact(bash_kept, n: int, truncated: bool) -> None:
     assert (told.texts[0] == "x" * n) != truncated
 
 
+def test_a_smaller_limit_is_kept(bash_kept) -> None:
+    head, n, unit, _, tail = omitted(bash_kept("seq 1 2000", maxOutputChars=160).texts[0])
+    full = "\n".join(map(str, range(1, 2001)))
+    assert (head, tail) == (full[:60], full[-100:])
+    assert (n, unit) == (len(full) - 160, "characters")
+
+
+@pytest.mark.xfail(
+    strict=True, reason="64 KiB of the head and 128 KiB of the tail are kept, whatever the limit"
+)
+def test_a_larger_limit_is_kept(bash_kept) -> None:
+    assert bash_kept("seq 1 50000", maxOutputChars=1_000_000).texts == ["\n".join(map(str, range(1, 50001)))]
+
+
 def test_reference_truncation_keeps_the_beginning_only(bash_kept) -> None:
     told = bash_kept("seq 1 20000", "seq 1 2000000", "(exit 3)", truncation="reference")
     full = "\n".join(map(str, range(1, 20001)))

@@ -18,7 +18,7 @@ GAP = re.compile(
 )
 GAP_CHARS = 100
 few = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 many = settings(few, max_examples=200)
 

@@ -29,12 +29,14 @@ STUCK = {
     "echo before; while :; do :; done": ["before"],
     "trap '' INT TERM; echo before; sleep 1000": ["before", "Killed"],
     "printf 'no newline'; sleep 100": ["no newline"],
+    "set +m; (trap '' INT TERM; echo deaf; sleep 100)": ["deaf"],
     "sleep 1000": [],
     "sleep 3; touch late": [],
     "for i in 1 2 3; do sleep 1000; done; echo after": [],
     "f() { until false; do sleep .1; done; }; f; echo after": [],
     "set -e; sleep 1000": [],
     "tail -f /dev/null": [],
+    "python3 -m http.server 0 --bind 127.0.0.1 >/dev/null 2>&1": [],
     "sleep 1000 | cat": [],
     "yes | (trap '' TERM PIPE; cat >/dev/null)": [],
     "echo before; (while :; do sleep 1; done) & sleep 100": ["before", "[1] N"],
@@ -180,6 +182,11 @@ def test_with_on_timeout_reset_the_state_is_lost_and_that_is_told(bash_lost) -> 
     """TB-059."""
     told = bash_lost("export X=1", "echo a; sleep 100", timeoutMs=500, onTimeout="reset")
     assert told.texts[1].split("\n")[1:] == ["a", RESET_NOTICE]
+
+
+def test_the_time_in_the_queue_is_not_counted(bash_kept) -> None:
+    told = bash_kept(["sleep 1.2; echo a", "sleep 1.2; echo b"], **LIMITED)
+    assert told.texts == ["a", "b"]
 
 
 def test_jobs_of_earlier_calls_outlive_a_timeout(bash_texts) -> None:
