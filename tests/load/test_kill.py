@@ -139,7 +139,7 @@ def test_a_daemon_killed_at_its_start_leaves_nothing_and_the_next_one_starts(
                     daemon.send("initialize", {"cwd": str(work), **settings})
                     blocks = [{"type": "text", "text": "go"}]
                     daemon.send("session/prompt", {"sessionId": f"s{number}", "contentBlocks": blocks})
-                time.sleep(chance.uniform(0, 0.5))
+                time.sleep(chance.uniform(0, 0.8))
                 daemon.process.kill()
                 took.append(clean_after_s(marker))
                 daemon.end()
