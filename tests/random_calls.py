@@ -188,7 +188,7 @@ class Rollout:
         status = self._random.randrange(256)
         command, end = self._random.choice(
             [
-                (f"echo last; exit {status}", f"[shell exited: code {status}]"),
+                (f"echo last; exit {status}", f"exit\n[shell exited: code {status}]"),
                 ("echo last; kill -9 $$", "[shell killed by signal: SIGKILL]"),
                 ("echo last; exec true", "[shell exited: code 0]"),
                 (f"set -e; echo last; (exit {status or 1})", f"[shell exited: code {status or 1}]"),

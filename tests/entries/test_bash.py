@@ -75,7 +75,7 @@ def test_the_tool_has_one_required_string_parameter(mounted):
 def test_a_command_runs_in_the_workspace_and_its_facts_are_logged(mounted, tmp_path: Path):
     async def body(tool: Tool, realm: Realm) -> None:
         result = await tool.run({"command": "pwd; exit 3"}, CALL)
-        assert result.text.startswith(f"{tmp_path}\n[shell exited: code 3]\n")
+        assert result.text.startswith(f"{tmp_path}\nexit\n[shell exited: code 3]\n")
         assert not result.is_error and result.meta == {"exitCode": 3, "shellReset": True}
         assert (await tool.run({"command": "kill -9 $$"}, CALL)).meta == {
             "signal": "SIGKILL",
@@ -120,7 +120,7 @@ def test_the_shell_follows_its_session(mounted, tmp_path: Path):
     async def _exit_text() -> str:
         from cordisd.shell.report import RESET_NOTICE
 
-        return f"[shell exited: code 0]\n{RESET_NOTICE}"
+        return f"exit\n[shell exited: code 0]\n{RESET_NOTICE}"
 
     mounted(body)
 

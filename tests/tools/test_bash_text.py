@@ -169,7 +169,6 @@ def test_nothing_gets_into_the_history_nor_out_of_it(bash_bench, bash_kept, tmp_
         history.unlink()
 
 
-@pytest.mark.xfail(strict=True, reason="with its history turned on, bash notes the lines that we type")
 def test_a_history_that_the_model_turns_on_shows_nothing_of_ours(bash_texts) -> None:
     *_, words = bash_texts("set -o history", "echo a", "history")
     assert "builtin" not in words

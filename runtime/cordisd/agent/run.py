@@ -91,6 +91,12 @@ class Runner:
             self._end_early({"kind": "aborted", "reason": {"kind": reason}})
         return Cancelled(self.session.memory.turn if running else None, dropped)
 
+    async def ended(self, timeout_s: float) -> None:
+        """Wait for the running turn, and for what its tools still clean up, each at most `timeout_s`."""
+        if self._turn is not None:
+            await asyncio.wait([self._turn], timeout=timeout_s)
+        await self.session.settle(timeout_s)
+
     def fail(self, error: LogWriteError) -> None:
         """End the running turn because the log cannot be written any more."""
         logger.error("session %s ends: %s", self.session.id, error)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 MAX_NESTING: Final = 100
+_CANCEL_LIMIT_S: Final = 2.0
 
 
 class Method(NamedTuple):
@@ -63,10 +64,15 @@ async def steer(peer: Peer, params: p.Steer) -> JsonObject:
 
 
 async def cancel(peer: Peer, params: p.Cancel) -> JsonObject:
-    """`session/cancel`: end the running turn and, unless kept, drop what is queued."""
-    done = peer.own(params.session_id).runner.cancel(keep_queue=params.queue == "keep")
+    """`session/cancel`: end the running turn and, unless kept, drop what is queued.
+
+    Answered when what the turn's tools had started is gone, or has proved hard to end.
+    """
+    live = peer.own(params.session_id)
+    done = live.runner.cancel(keep_queue=params.queue == "keep")
     if done.turn is None:
         return {"cancelled": False, "dropped": done.dropped, "already": "finished"}
+    await live.runner.ended(_CANCEL_LIMIT_S)
     return {"cancelled": True, "turn": done.turn, "dropped": done.dropped}
 
 

@@ -23,6 +23,7 @@ from cordisd.shell.report import (
     Trailer,
     Truncation,
     background_section,
+    capture_of,
     death_line,
     lines,
     notice_after,
@@ -156,8 +157,7 @@ class Bash:
     ) -> CommandResult | None:
         """The result of the command in this shell; None if it has not run, and the shell is to blame."""
         moment = Moment.now()
-        exchange = live.call(command, self._status)
-        exchange.capture.spill = spill
+        exchange = live.call(command, self._status, capture_of(self._settings.max_output_chars, spill))
         stopped: Ending | None = None
         try:
             ending = await live.limit(exchange, max(deadline_s - asyncio.get_running_loop().time(), 0.0))

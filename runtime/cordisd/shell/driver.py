@@ -46,9 +46,7 @@ _REASSERT = (
     "\\builtin eval :; "
     # Never without PROMPT_COMMAND, should an interrupt come now; but an array of more would run them all.
     f"\\builtin declare +ilu PS0= PS1= PS2= PROMPT_COMMAND={shlex.quote(_PROMPT)}; "
-    "case ${!PROMPT_COMMAND[*]} in 0) ;; *) \\builtin unset PROMPT_COMMAND; esac; "
-    # A bash that was started without a line editor dies in one.
-    "\\builtin set +o emacs +o vi"
+    "case ${!PROMPT_COMMAND[*]} in 0) ;; *) \\builtin unset PROMPT_COMMAND; esac"
 )
 
 _TELL_TRACING = (

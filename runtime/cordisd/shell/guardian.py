@@ -41,6 +41,13 @@ class ShellSpec:
     driven: bool = True
     """With the descriptors that `driver` needs, on a plain terminal; else on a usual one without them."""
 
+    @property
+    def program(self) -> str:
+        """What it is, for messages."""
+        if not self.launch.argv:
+            return self.argv[0]
+        return f"{self.argv[0]} behind {self.launch.argv[0]} (which must keep its terminal and descriptors)"
+
 
 @dataclass(frozen=True, slots=True)
 class SpawnedShell:

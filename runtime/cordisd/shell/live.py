@@ -11,6 +11,7 @@ from cordisd.shell import driver
 from cordisd.shell.driver import Stdin, Token
 from cordisd.shell.exchange import Ending, Exchange, background_capture
 from cordisd.shell.guardian import Guardian, Moment, ShellSpec, SpawnedShell
+from cordisd.shell.output import Capture
 from cordisd.shell.pty import Pty
 from cordisd.shell.reaper import innermost
 from cordisd.shell.watch import Sight, Watch, target_of
@@ -78,13 +79,8 @@ class LiveShell:
         if ending is not Ending.PROMPTED:
             await shell.end()
             shown = exchange.capture.head()[-500:].decode(errors="replace").strip()
-            hint = (
-                f" (the launcher {spec.launch.argv[0]} must pass on its terminal and its descriptors)"
-                if spec.launch.argv
-                else ""
-            )
             raise ShellError(
-                f"{spec.argv[0]} {ending.value} at its start{hint}; it printed: {shown or '(nothing)'}"
+                f"{spec.program} {ending.value} at its start; it printed: {shown or '(nothing)'}"
             )
         if spec.launch.argv:
             shell.pid = innermost(spawned.pid)
@@ -99,8 +95,11 @@ class LiveShell:
         """Where the shell is now."""
         return os.readlink(f"/proc/{self.pid}/cwd")
 
-    def call(self, command: bytes, last_status: int) -> Exchange:
-        """Start a command whose `$?` begins with `last_status`; `done` of the exchange tells the end."""
+    def call(self, command: bytes, last_status: int, capture: Capture | None = None) -> Exchange:
+        """Start a command whose `$?` begins with `last_status`, and whose output goes to `capture`.
+
+        `done` of the exchange tells the end.
+        """
         token = Token()
         text = memoryview(driver.command_file(token, command, last_status))
         os.ftruncate(self._command_fd, 0)
@@ -110,6 +109,7 @@ class LiveShell:
         os.lseek(self._command_fd, 0, os.SEEK_SET)  # bash reads through the same open file
         self._command_bytes = len(text)
         exchange = self._begin(token)
+        exchange.capture = capture or exchange.capture
         self._type(driver.call_line(token, self._stdin))
         return exchange
 

@@ -15,7 +15,9 @@ class Capture:
 
     __slots__ = ("_head", "_head_bytes", "_tail", "_tail_bytes", "_tail_held", "n_bytes", "n_lines", "spill")
 
-    def __init__(self, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
+    def __init__(
+        self, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES, spill: Spill | None = None
+    ) -> None:
         self._head_bytes = head_bytes
         self._tail_bytes = tail_bytes
         self._head = bytearray()
@@ -25,7 +27,7 @@ class Capture:
         """All bytes appended."""
         self.n_lines = 0
         """All newlines appended."""
-        self.spill: Spill | None = None
+        self.spill = spill
         """Gets the whole stream once it is longer than the head."""
 
     def append(self, data: bytes) -> None:

@@ -8,8 +8,9 @@ from typing import Literal
 
 from cordisd.shell.driver import LEFTOVER
 from cordisd.shell.exchange import Ending
-from cordisd.shell.output import Capture
+from cordisd.shell.output import HEAD_BYTES, TAIL_BYTES, Capture
 from cordisd.shell.render import render, render_head, render_tail
+from cordisd.shell.spill import Spill
 
 Truncation = Literal["headTail", "reference"]
 Trailer = Literal["reference", "always"]
@@ -96,6 +97,12 @@ def notice_after(outcome: Outcome, trailer: Trailer) -> str:
     return lines(*notes)
 
 
+def capture_of(max_chars: int, spill: Spill | None = None) -> Capture:
+    """A capture that keeps enough for `shown_output` to show so many characters."""
+    n_head, n_tail = _split(max_chars)
+    return Capture(max(HEAD_BYTES, 4 * n_head), max(TAIL_BYTES, 4 * n_tail), spill)
+
+
 def shown_output(capture: Capture, max_chars: int, truncation: Truncation) -> tuple[str, bool]:
     """The output as text of about `max_chars` code points, and whether something was left out."""
     if capture.complete:
@@ -164,9 +171,13 @@ def lines(*parts: str) -> str:
 
 def _head_and_tail(head: str, tail: str, max_chars: int) -> tuple[str, str]:
     """The ends of a text in the proportion 6 to 10."""
-    n_head = max_chars * 3 // 8
-    n_tail = max_chars - n_head
+    n_head, n_tail = _split(max_chars)
     return head[:n_head], tail[-n_tail:] if n_tail else ""
+
+
+def _split(max_chars: int) -> tuple[int, int]:
+    n_head = max_chars * 3 // 8
+    return n_head, max_chars - n_head
 
 
 def _gap(amount: int, unit: str, n_lines: int, copy: str) -> str:

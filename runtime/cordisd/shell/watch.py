@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Collection
 from enum import Enum
 
 from cordisd.shell.driver import CONTROL_FD
 from cordisd.shell.exchange import Exchange
 from cordisd.shell.pty import Pty
-
-_READ_NUMBERS = {"x86_64": "0", "aarch64": "63", "riscv64": "63", "ppc64le": "3", "s390x": "3"}
-
+from cordisd.shell.syscall import waits_to_read
 
 _FIRST_LOOK_S, _LONGEST_LOOK_S, _QUICK_LOOK_S = 0.25, 4.0, 0.1
 _CURE_AT_LOOK, _BROKEN_AT_LOOK = 2, 5
@@ -95,21 +92,14 @@ def is_in(pid: int, place: str) -> bool:
 
 
 def reads_from(pid: int, terminals: Collection[str]) -> bool | None:
-    """Whether the main thread of `pid` is blocked in `read` on one of `terminals` (as /proc names them).
+    """Whether the main thread of `pid` waits for input from one of `terminals` (as /proc names them).
 
     None where the kernel, or a ptrace restriction, does not tell.
     """
-    read_number = _READ_NUMBERS.get(platform.machine())
-    try:
-        with open(f"/proc/{pid}/syscall") as file:
-            number, *arguments = file.read().split()
-    except (PermissionError, FileNotFoundError, ProcessLookupError):
-        return None if read_number is None or os.path.exists(f"/proc/{pid}") else False
-    if read_number is None:
+    descriptors = waits_to_read(pid)
+    if descriptors is None:
         return None
-    if number != read_number or not arguments:
-        return False
-    return target_of(pid, int(arguments[0], 16)) in terminals
+    return any(target_of(pid, descriptor) in terminals for descriptor in descriptors)
 
 
 def _sleeps(pid: int) -> bool:
