@@ -126,15 +126,15 @@ def stop_by_signal(number: int) -> Callable[[object], None]:
 
 
 @pytest.mark.parametrize(
-    "stop",
+    ("stop", "busy"),
     [
-        pytest.param(stop_by_shutdown, id="shutdown"),
-        pytest.param(stop_by_end_of_input, id="end of input"),
-        pytest.param(stop_by_signal(signal.SIGTERM), id="SIGTERM"),
-        pytest.param(stop_by_signal(signal.SIGKILL), id="SIGKILL"),
+        pytest.param(stop_by_shutdown, True, id="shutdown"),
+        pytest.param(stop_by_end_of_input, True, id="end of input"),
+        pytest.param(stop_by_signal(signal.SIGTERM), True, id="SIGTERM"),
+        pytest.param(stop_by_signal(signal.SIGKILL), True, id="SIGKILL"),
+        pytest.param(stop_by_signal(signal.SIGKILL), False, id="SIGKILL while idle"),
     ],
 )
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 def test_the_end_of_the_daemon_leaves_nothing(bash_own_bench, tmp_path: Path, stop, busy: bool) -> None:
     """TB-073: also while one session reads from the terminal and another sleeps deaf."""
     bench, numbers = bash_own_bench(), numbered(74)
