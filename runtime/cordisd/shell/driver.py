@@ -5,7 +5,7 @@ closed, then writes a status record to the control pipe and an end mark to the t
 writes a prompt record whenever bash is about to read a line.
 
     S TOKEN STATUS     the command ran to its end
-    T TOKEN STATUS     comes next; the status is 0 if stdout and stderr are still terminals
+    T TOKEN STATUS     comes next; the status is 1 if stdout and stderr are still terminals
     L TOKEN 0          it could not be loaded, and did not run
     R TOKEN STATUS     a line without a command ran: bash is at its prompt again
     P STATUS           bash is at its prompt
@@ -43,7 +43,7 @@ _PROMPT = r"""{ \builtin printf "P %s\n" "$?" >&251; } >/dev/null 2>&1"""
 # After an unfinished quote in `eval`, bash takes the `if {` of the next line for words; another `eval`
 # resets its parser.
 _REASSERT = (
-    "\\builtin eval :; "
+    "\\builtin eval ''; "
     # Never without PROMPT_COMMAND, should an interrupt come now; but an array of more would run them all.
     f"\\builtin declare +ilu PS0= PS1= PS2= PROMPT_COMMAND={shlex.quote(_PROMPT)}; "
     "case ${!PROMPT_COMMAND[*]} in 0) ;; *) \\builtin unset PROMPT_COMMAND; esac"
@@ -58,7 +58,7 @@ START_LINE = b"\\builtin . /dev/fd/250\n"
 """Has bash read the file of `setup` from the command memfd."""
 
 CURE = (
-    b"\\unalias if then else fi case in esac { } ! 2>/dev/null\n"
+    b"\\unalias if then else fi case in esac { } ! [[ 2>/dev/null\n"
     b"POSIXLY_CORRECT=1\n"
     b"\\unset -f builtin unset eval printf mapfile declare enable shopt exec\n"
     b"\\unset POSIXLY_CORRECT\n"
@@ -105,14 +105,16 @@ def reconnect_line(token: Token, names: Collection[str]) -> bytes:
 
     The status of its record R is 1 if that was needed for stdout, plus 2 if for stderr.
     """
-    text = " __cordisd=0; "
+    text = " { __cordisd_flags=$-; \\builtin set +xv; } 2>/dev/null; __cordisd=0; "
     for number, name in ((1, "stdout"), (2, "stderr")):
         if name in names:
             text += (
-                f"\\builtin test -t {number} || "
-                f"{{ \\exec {number}>/dev/tty; __cordisd=$((__cordisd + {number})); }}; "
+                f"[[ -t {number} ]] || {{ \\exec {number}>/dev/tty; __cordisd=$((__cordisd + {number})); }}; "
             )
-    return f"{text}{_at_prompt(token, '$__cordisd')}\n".encode()
+    text += "{ "
+    for flag in "xv":
+        text += f"case $__cordisd_flags in *{flag}*) \\builtin set -{flag}; esac; "
+    return f"{text}}} 2>/dev/null; {_at_prompt(token, '$__cordisd')}\n".encode()
 
 
 def command_file(token: Token, command: bytes, last_status: int) -> bytes:
@@ -151,7 +153,7 @@ def _after_command(token: Token) -> str:
         f"{{ \\builtin printf 'S %s%s %s\\n' {token.halves} \"${{PIPESTATUS[0]}}\" >&251; {_REASSERT}; "
         f"{_TELL_TRACING}; "
         f"\\builtin printf '\\036%s%s>' {token.halves} >/dev/tty; }} >/dev/null 2>&1; "
-        "\\builtin test -t 1 && \\builtin test -t 2 && \\builtin :; "
+        "! [[ -t 1 && -t 2 ]]; "
         f"{{ \\builtin printf 'T %s%s %s\\n' {token.halves} \"$?\" >&251; "
         f"\\builtin printf '\\036%s%s)' {token.halves} >/dev/tty; }} >/dev/null 2>&1"
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _CLOSE_LIMIT_S = 2.0
 _ANSWER_LIMIT_S = 3.0
+_INHERIT_AFTER_S = 0.5
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -89,6 +90,7 @@ class Guardian:
         self._replies: dict[int, Callable[[dict[str, Any], list[int]], None]] = {}
         self._exits: dict[int, asyncio.Future[int]] = {}
         self._last_id = 0
+        self._ending: asyncio.Task[None] | None = None
         self._lost: str | None = None
         """Why no request can be made any more."""
 
@@ -276,6 +278,7 @@ class Guardian:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._connection, self._receive)
+            self._loop.call_later(_INHERIT_AFTER_S, _inherit)  # not at the cost of the first command
         return self._loop
 
     def _request(
@@ -302,7 +305,7 @@ class Guardian:
             except OSError:
                 packet, fds = b"", []
             if not packet:
-                self._lose("it is gone; the daemon must be restarted")
+                self._lose("it is gone; the daemon must be restarted", unexpected=True)
                 return
             message = json.loads(packet)
             if "exited" in message:
@@ -312,11 +315,15 @@ class Guardian:
             else:
                 self._replies.pop(message["id"])(message, fds)
 
-    def _lose(self, reason: str) -> None:
+    def _lose(self, reason: str, *, unexpected: bool = False) -> None:
         self._lost = f"no shell can be started or ended: the guardian cannot be reached ({reason})"
         if self._loop is not None:
             self._loop.remove_reader(self._connection)
         self._connection.close()
+        if unexpected and self._loop is not None:
+            from cordisd.shell.orphans import end_orphans
+
+            self._ending = self._loop.create_task(end_orphans())
         for receive in self._replies.values():
             receive({"error": self._lost}, [])
         self._replies.clear()
@@ -324,6 +331,12 @@ class Guardian:
             if not exited.done():
                 exited.set_result(9)  # as if killed: nothing else can be known any more
         self._exits.clear()
+
+
+def _inherit() -> None:
+    from cordisd.shell.orphans import inherit  # ctypes takes a while to import
+
+    inherit()
 
 
 def _identity(user: User | None) -> list[object] | None:

@@ -134,9 +134,10 @@ class LiveShell:
         self._pty.interrupt()
 
     @property
-    def runs_itself(self) -> bool:
-        """Whether no job has the terminal: bash is busy with a builtin, or with a line of ours."""
-        return self._pty.foreground() == self.pid
+    def foreground(self) -> int | None:
+        """The process group that has the terminal: that of `pid` while bash is busy with a builtin or with a
+        line of ours."""
+        return self._pty.foreground()
 
     async def kill_since(self, moment: Moment) -> None:
         """End every process that the shell has started since `moment`."""
@@ -288,7 +289,7 @@ class LiveShell:
         if kind == b"T":
             self._traced = os.fstat(self._command_fd).st_size > self._command_bytes
             exchange.traced = self._traced
-            exchange.redirected = status != 0
+            exchange.redirected = status == 0
             return
         exchange.n_records += 1
         if kind == b"S":

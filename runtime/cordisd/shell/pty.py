@@ -70,7 +70,7 @@ class Pty:
         room = BYTES_PER_TURN
         while room > 0:
             try:
-                data = os.read(self._fd, BYTES_PER_TURN)
+                data = os.read(self._fd, room)
             except BlockingIOError:
                 return
             except OSError:  # EIO: the last process has closed the terminal
