@@ -18,6 +18,7 @@ from typing import Any
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
 from cordisd.shell.live import LiveShell
+from cordisd.shell.pty import Pty
 
 
 class LoopWatch:
@@ -39,9 +40,7 @@ class LoopWatch:
 
     def attach(self) -> None:
         """Begin to watch the running loop."""
-        self._run, self._take, self._on_terminal = (
-            asyncio.events.Handle._run, LiveShell._take, LiveShell._on_terminal,
-        )  # fmt: skip
+        self._run, self._take, self._read = asyncio.events.Handle._run, LiveShell._take, Pty._read
         selector: Any = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
         self._selector, select = selector, selector.select
 
@@ -58,9 +57,9 @@ class LoopWatch:
             self.read_bytes += len(data)
             self._take(shell, data)
 
-        def on_terminal(shell: LiveShell) -> None:
+        def read(pty: Pty) -> None:
             self.read_bytes = 0
-            self._on_terminal(shell)
+            self._read(pty)
             self.max_read_bytes = max(self.max_read_bytes, self.read_bytes)
             self.turn_bytes += self.read_bytes
             self.total_bytes += self.read_bytes
@@ -72,13 +71,13 @@ class LoopWatch:
             return select(timeout)
 
         asyncio.events.Handle._run = run  # type: ignore[method-assign]
-        LiveShell._take, LiveShell._on_terminal = take, on_terminal  # type: ignore[method-assign]
+        LiveShell._take, Pty._read = take, read  # type: ignore[method-assign]
         selector.select = select_next
 
     def detach(self) -> None:
         """Put everything back."""
         asyncio.events.Handle._run = self._run  # type: ignore[method-assign]
-        LiveShell._take, LiveShell._on_terminal = self._take, self._on_terminal  # type: ignore[method-assign]
+        LiveShell._take, Pty._read = self._take, self._read  # type: ignore[method-assign]
         del self._selector.select
 
     def report(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ MAX_SHOWN = 16_000
 TIMEOUT_S = 4
 RESET = (
     "[The persistent shell was reset: the next call starts in the workspace with a fresh directory and "
-    "environment.]"
+    "environment, and background jobs have been ended.]"
 )
 WAS_RESET = RESET.replace("the next call starts", "this call started")
 KEPT = "[Everything that it had started was ended. The shell is still running, its state kept.]"
@@ -132,13 +132,9 @@ class Rollout:
             return self._bash(command, text)
         n_head = MAX_SHOWN * 3 // 8
         head, tail = text[:n_head], text[n_head - MAX_SHOWN :]
-        left_out = f"{{:,}} {{}} omitted here, {output[n_head : len(text) - len(tail)].count(chr(10)):,} line"
-        return self._matching(
-            command,
-            rf"{head}\n\[\.\.\. "
-            rf"({left_out.format(len(text) - MAX_SHOWN, 'characters')}|"
-            rf"{left_out.format(len(output) - MAX_SHOWN, 'bytes')}) [^\n]*\]\n{tail}",
-        )
+        n_lines = text[n_head : len(text) - len(tail)].count("\n")
+        left_out = f"{len(text) - MAX_SHOWN:,} (characters|bytes) omitted here, {n_lines:,} line"
+        return self._matching(command, rf"{head}\n\[\.\.\. {left_out} [^\n]*\]\n{tail}")
 
     def _hears_escapes(self) -> Iterator[Call]:
         written, shown = self._random.choice(ESCAPES)

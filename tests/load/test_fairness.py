@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.load, pytest.mark.timeout(600)]
 TESTS = Path(__file__).parents[1]
 PATCH = "- insert: [{id: watch, name: 'loop_watch:WatchEntry'}]\n"
 N_OTHERS = 3
-MAX_READ_BYTES = 128 * 1024
-"""What one callback of a shell may take: its share of 64 KiB, and the read that crosses the line."""
+MAX_READ_BYTES = 64 * 1024
+"""What one callback of a shell may take."""
 MAX_CALLBACK_MS = 100
 """Of CPU time. The dearest, rendering 190 KB of control characters, takes 30 on an idle machine."""
 MAX_RISE_KB = 8_000

@@ -25,9 +25,8 @@ N_CALLS_PER_STEP = 25
 N_TOGETHER = 12
 N_OWN_SOCKETS = 3
 """Of a daemon: the event loop's pair, and the connection to the guardian."""
-MAX_RISE_KB = 16_000
-"""Of the daemon's own memory. A closed session is in a reference cycle, so it stays until the collector has
-come to its generation; the 80 histories of this test together are more than twice this."""
+MAX_RISE_KB = 4_000
+"""Of the daemon's own memory; the 80 histories of this test together are about 40 MB."""
 PATCH = f"- id: bash\n  config:\n    timeoutMs: {TIMEOUT_S * 1000}\n"
 
 

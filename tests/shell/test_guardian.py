@@ -17,7 +17,8 @@ from cordisd.errors import ShellError
 from cordisd.shell.bash import Bash, BashSettings
 from cordisd.shell.driver import SHELL_ARGV
 from cordisd.shell.environment import tool_environment
-from cordisd.shell.guardian import Guardian, ShellSpec
+from cordisd.shell.guardian import Guardian
+from cordisd.shell.launch import ShellSpec
 from cordisd.shell.reaper import descendants, process_of
 
 LEFTOVERS = """

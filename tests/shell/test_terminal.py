@@ -17,7 +17,8 @@ pytest.importorskip("re2")
 
 from cordisd.errors import ShellError, ToolError
 from cordisd.shell.environment import tool_environment
-from cordisd.shell.guardian import Guardian, ShellSpec
+from cordisd.shell.guardian import Guardian
+from cordisd.shell.launch import ShellSpec
 from cordisd.shell.terminal import _MAX_PENDING_CHARS, Stop, Terminal
 from cordisd.shell.unread import KEPT_CHARS, compiled
 

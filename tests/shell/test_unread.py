@@ -56,6 +56,10 @@ def test_text_is_free_of_escape_sequences_and_carriage_returns() -> None:
                 b"\xc3",
                 b"\xa9",
                 b"\xff",
+                b"\x9b",
+                b"\x9d",
+                b"\x90",
+                b"\x9c",
             ]
         ),
         max_size=40,

@@ -13,8 +13,8 @@ from typing import Literal
 from cordisd.errors import ShellError
 from cordisd.shell.driver import SHELL_ARGV, Stdin
 from cordisd.shell.exchange import Ending, Exchange
-from cordisd.shell.guardian import Guardian, Moment, ShellSpec
-from cordisd.shell.launch import Launch
+from cordisd.shell.guardian import Guardian, Moment
+from cordisd.shell.launch import Launch, ShellSpec
 from cordisd.shell.live import LiveShell
 from cordisd.shell.report import (
     WAS_RESET_NOTICE,

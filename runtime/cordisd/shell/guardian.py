@@ -13,11 +13,11 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cordisd.errors import ShellError
-from cordisd.shell.launch import Launch, User
+from cordisd.shell.launch import ShellSpec
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,28 +26,6 @@ _CLOSE_LIMIT_S = 2.0
 _ANSWER_LIMIT_S = 3.0
 _INHERIT_AFTER_S = 0.5
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True, slots=True)
-class ShellSpec:
-    """What to start. `argv[0]` is found on PATH; a realm is the name that `close_realm` ends."""
-
-    realm: str
-    argv: list[str]
-    env: dict[str, str]
-    rows: int = 40
-    columns: int = 160
-    launch: Launch = field(default_factory=Launch)
-    """Its `argv` is run, with the `argv` of this as its arguments."""
-    driven: bool = True
-    """With the descriptors that `driver` needs, on a plain terminal; else on a usual one without them."""
-
-    @property
-    def program(self) -> str:
-        """What it is, for messages."""
-        if not self.launch.argv:
-            return self.argv[0]
-        return f"{self.argv[0]} behind {self.launch.argv[0]} (which must keep its terminal and descriptors)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +132,8 @@ class Guardian:
         # A memfd, because an environment may be larger than a packet.
         spec_fd = os.memfd_create("spec", os.MFD_CLOEXEC)
         try:
-            body = {
-                "realm": spec.realm,
-                "argv": [*spec.launch.argv, *spec.argv],
-                "env": spec.env,
-                "user": _identity(spec.launch.user),
-                "rlimits": dict(spec.launch.rlimits),
-                "rows": spec.rows,
-                "columns": spec.columns,
-                "driven": spec.driven,
-            }
             with os.fdopen(spec_fd, "wb", closefd=False) as file:
-                file.write(json.dumps(body).encode())
+                file.write(json.dumps(spec.as_json()).encode())
             self._request({"op": "spawn"}, receive, [spec_fd])
         finally:
             os.close(spec_fd)
@@ -234,6 +202,9 @@ class Guardian:
 
         if self._lost is None:
             self._lose("it was closed")
+        if self._ending is not None:
+            await self._ending
+            self.pid = 0
         if self.pid == 0:
             return
         pid, self.pid = self.pid, 0
@@ -334,13 +305,9 @@ class Guardian:
 
 
 def _inherit() -> None:
-    from cordisd.shell.orphans import inherit  # ctypes takes a while to import
+    from cordisd.shell import orphans  # it imports ctypes, which takes a while
 
-    inherit()
-
-
-def _identity(user: User | None) -> list[object] | None:
-    return [user.uid, user.gid, user.groups] if user else None
+    orphans.inherit()
 
 
 def _set(future: asyncio.Future[None]) -> None:

@@ -36,6 +36,42 @@ class Launch:
     """Soft and hard limits, in the units of setrlimit(2)."""
 
 
+@dataclass(frozen=True, slots=True)
+class ShellSpec:
+    """What to start. `argv[0]` is found on PATH; a realm is the name that `close_realm` ends."""
+
+    realm: str
+    argv: list[str]
+    env: dict[str, str]
+    rows: int = 40
+    columns: int = 160
+    launch: Launch = field(default_factory=Launch)
+    """Its `argv` is run, with the `argv` of this as its arguments."""
+    driven: bool = True
+    """With the descriptors that `driver` needs, on a plain terminal; else on a usual one without them."""
+
+    @property
+    def program(self) -> str:
+        """What it is, for messages."""
+        if not self.launch.argv:
+            return self.argv[0]
+        return f"{self.argv[0]} behind {self.launch.argv[0]} (which must keep its terminal and descriptors)"
+
+    def as_json(self) -> dict[str, object]:
+        """What `spawn.start` takes."""
+        user = self.launch.user
+        return {
+            "realm": self.realm,
+            "argv": [*self.launch.argv, *self.argv],
+            "env": self.env,
+            "rows": self.rows,
+            "columns": self.columns,
+            "driven": self.driven,
+            "user": [user.uid, user.gid, user.groups] if user else None,
+            "rlimits": dict(self.launch.rlimits),
+        }
+
+
 def find_user(name: str | int) -> User:
     """The user of that name or number.
 

@@ -10,7 +10,8 @@ from cordisd.errors import ShellError
 from cordisd.shell import driver
 from cordisd.shell.driver import Stdin, Token
 from cordisd.shell.exchange import Ending, Exchange, background_capture
-from cordisd.shell.guardian import Guardian, Moment, ShellSpec, SpawnedShell
+from cordisd.shell.guardian import Guardian, Moment, SpawnedShell
+from cordisd.shell.launch import ShellSpec
 from cordisd.shell.output import Capture
 from cordisd.shell.pty import Pty
 from cordisd.shell.reaper import innermost

@@ -7,7 +7,7 @@ import ctypes
 import os
 from contextlib import suppress
 
-from cordisd.shell.reaper import Process, Sweep, descendants
+from cordisd.shell.reaper import Sweep, children, descendants
 
 _STEP_S = 0.005
 _LIMIT_S = 1.5
@@ -21,18 +21,13 @@ def inherit() -> None:
 
 async def end_orphans() -> None:
     """Kill every process below this one; returns when they are gone, in about 1.5 s at most."""
-    seen: set[int] = set()
-
-    def below() -> list[Process]:
-        found = descendants(os.getpid())
-        seen.update(process.pid for process in found)
-        return found
-
+    own = os.getpid()
     loop = asyncio.get_running_loop()
-    sweep = Sweep(below, set, loop.time(), 0, _LIMIT_S)
-    while not sweep.step(loop.time()):
-        for pid in list(seen):
-            with suppress(ChildProcessError):  # it is the child of another one of them
-                if os.waitpid(pid, os.WNOHANG)[0]:  # noqa: ASYNC222, it does not block
-                    seen.discard(pid)
+    sweep = Sweep(lambda: descendants(own), set, loop.time(), 0, _LIMIT_S)
+    over = False
+    while not over:
+        over = sweep.step(loop.time())
+        for pid in children(own):
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222, it does not block
         await asyncio.sleep(_STEP_S)

@@ -16,7 +16,8 @@ from enum import Enum
 from typing import Any
 
 from cordisd.errors import ToolError
-from cordisd.shell.guardian import Guardian, ShellSpec, SpawnedShell
+from cordisd.shell.guardian import Guardian, SpawnedShell
+from cordisd.shell.launch import ShellSpec
 from cordisd.shell.screen import Picture, Screen
 from cordisd.shell.unread import Unread
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cordisd.errors import ToolError, nearest
-from cordisd.shell.guardian import Guardian, ShellSpec
+from cordisd.shell.guardian import Guardian
 from cordisd.shell.keys import key_bytes
-from cordisd.shell.launch import Launch
+from cordisd.shell.launch import Launch, ShellSpec
 from cordisd.shell.output import Capture
 from cordisd.shell.report import lines, shown_output, signal_name
 from cordisd.shell.screen import Picture

@@ -36,9 +36,14 @@ _MAX_PROGRAM = 1000
 
 _RETURNS = re.compile(r"\r+")
 _ESCAPE = re.compile(r"[\x1b\udc80-\udcff]")
+_INVALID = re.compile(r"[\udc80-\udcff]")
 _CONTROLS = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f]+")
 _UNFINISHED = re.compile(
-    r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x18\x1a\x1b\n]*\x1b?|[PX^_][^\x1b\n]*\x1b?|[ -/]*))\Z"
+    r"(?:(?:\x1b\[|\udc9b)[0-?]*[ -/]*"
+    r"|(?:\x1b\]|\udc9d)[^\x07\x18\x1a\x1b\n\udc9c]*\x1b?"
+    r"|\x1b[PX^_][^\x1b\n]*\x1b?"
+    r"|[\udc90\udc98\udc9e\udc9f][^\x1b\n\udc9c]*"
+    r"|\x1b[ -/]*)\Z"
 )
 
 
@@ -189,7 +194,7 @@ class Unread:
 def _plain(text: str) -> str:
     """Text without escape sequences and control characters, with U+FFFD for bytes that are not UTF-8."""
     if _ESCAPE.search(text):
-        text = without_escapes(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        text = _INVALID.sub("\ufffd", without_escapes(text))
     return _CONTROLS.sub("", text)
 
 
