@@ -18,6 +18,7 @@ import json
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from cordisd.editor.files import Kind, Listing, Rewritten, Row
@@ -211,7 +212,10 @@ class _Server:
         if len(head) < _LENGTHS.size:
             return None
         n_text, n_content = _LENGTHS.unpack(head)
-        return json.loads(self._stream.read(n_text)), self._stream.read(n_content)
+        text, content = self._stream.read(n_text), self._stream.read(n_content)
+        if len(text) < n_text or len(content) < n_content:  # cut off: nothing of it may be used
+            return None
+        return json.loads(text), content
 
     def _send(self, message: dict[str, Any], content: bytes = b"") -> None:
         self._stream.write(_packed(message, content))
@@ -220,4 +224,5 @@ class _Server:
 
 def serve(connection: socket.socket) -> None:
     """The main function of the process: does what comes over `connection` until that is closed."""
-    _Server(connection).run()
+    with suppress(ConnectionError):  # the daemon has cancelled, or is gone
+        _Server(connection).run()

@@ -61,9 +61,7 @@ def staged_file(folder: str, mode: int, content: bytes, *, named: bool = False) 
 
 
 def _without_name(folder: str, mode: int) -> StagedFile:
-    if not os.path.exists(
-        "/proc/self"
-    ):  # a mount namespace with the /proc of other processes: nothing to link
+    if not os.path.exists("/proc/self"):  # in a mount namespace with the /proc of other processes
         return _with_name(folder, mode)
     try:
         return StagedFile(os.open(folder, os.O_WRONLY | os.O_TMPFILE, mode), folder, None)

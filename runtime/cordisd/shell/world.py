@@ -48,7 +48,8 @@ def _run(pid: int, main: str, connection_fd: int) -> NoReturn:
             connection.sendall(f"cannot get to where the session's shell is: {failure.strerror}".encode())
         os._exit(1)
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # the session's user may not trace it
+    # The session's user may not look into it: it has the daemon's environment in its memory.
+    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     try:
         function(connection)
     except BaseException:
