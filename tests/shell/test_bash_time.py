@@ -181,7 +181,7 @@ def test_cancelling_at_any_moment_of_a_call_harms_nothing(drive):
     async def body(bash: Bash) -> None:
         n_done = n_cancelled = 0
         longest_s = 0.001
-        for n in range(600):
+        for n in range(300):
             task = asyncio.create_task(bash.run(f"echo {n}"))
             await asyncio.sleep(n % 40 / 40 * longest_s)
             task.cancel()
@@ -194,7 +194,7 @@ def test_cancelling_at_any_moment_of_a_call_harms_nothing(drive):
                 longest_s *= 1.05
             if n % 3 == 0:
                 assert (await bash.run("echo clean")).text == "clean"
-        assert n_done > 50 and n_cancelled > 50
+        assert n_done > 25 and n_cancelled > 25
 
     drive(body)
 
