@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
@@ -129,6 +130,54 @@ def test_every_command_works_as_another_user_and_with_that_users_rights_only(bot
         assert (tmp_path / "new" / "a.txt").read_text() == "1\n2\n"
 
     both(body, user="nobody")
+
+
+@pytest.mark.parametrize(
+    "become", ["exec su", "exec unshare -Ur sleep 100", "exec unshare -Um sleep 100", "exec sleep 100"]
+)
+def test_whatever_the_shell_turns_into_the_editor_keeps_the_rights_of_the_user(
+    both, tmp_path: Path, become: str
+) -> None:
+    open_to_all(tmp_path)
+    (tmp_path / "secret").write_text("of root")
+    (tmp_path / "secret").chmod(0o600)
+
+    async def body(pair: Pair) -> None:
+        arm = f"trap '{become}' USR1; (sleep 0.1; kill -USR1 $$) >/dev/null 2>&1 & echo $$"
+        shell = (await pair.bash(arm)).split("\n")[-1]
+        end = asyncio.get_running_loop().time() + 5
+        while Path(f"/proc/{shell}/comm").read_text() == "bash\n":
+            assert asyncio.get_running_loop().time() < end
+            await asyncio.sleep(0.01)
+        for path in (tmp_path / "secret", Path("/etc/shadow")):
+            with pytest.raises(ToolError):
+                await pair.edit("view", str(path))
+        with pytest.raises(ToolError):
+            await pair.edit("create", "/etc/cordisd-test", file_text="x")
+        with contextlib.suppress(ToolError):
+            await pair.edit("create", str(tmp_path / "made"), file_text="x")
+            assert (tmp_path / "made").stat().st_uid == 65_534
+        assert not os.path.exists("/etc/cordisd-test")
+
+    both(body, user="nobody")
+
+
+def test_in_a_user_namespace_the_editor_is_whom_the_daemon_chose(both, tmp_path: Path) -> None:
+    open_to_all(tmp_path)
+    (tmp_path / "secret").write_text("of root")
+    (tmp_path / "secret").chmod(0o600)
+
+    async def body(pair: Pair) -> None:
+        if "not permitted" in await pair.bash("id -u"):
+            pytest.skip("no user namespaces here")
+        assert await pair.bash("id -u") == "0"
+        await every_command(pair, str(tmp_path))
+        assert (tmp_path / "new" / "a.txt").stat().st_uid == 65_534
+        for path in (tmp_path / "secret", Path("/etc/shadow")):
+            with pytest.raises(ToolError, match="permission denied"):
+                await pair.edit("view", str(path))
+
+    both(body, user="nobody", argv=["unshare", "-U", "-r", "-m"])
 
 
 def test_every_command_works_below_another_root(both, image: Path) -> None:

@@ -176,7 +176,6 @@ def test_when_the_guardian_is_killed_the_daemon_ends_what_it_leaves_and_says_so(
         daemon.initialize()
         starting(daemon, "s", "go")
         wait_for(work / "up")
-        time.sleep(1)  # half a second after its first shell, the daemon is the guardian's heir
         [guardian] = children(daemon.process.pid)
         n_left = len(left(marker)) - 1
         os.kill(guardian, signal.SIGKILL)

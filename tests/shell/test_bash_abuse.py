@@ -195,3 +195,15 @@ def test_a_missing_workspace_is_replaced_by_its_nearest_ancestor(texts, tmp_path
     assert first.endswith(RESET_NOTICE)
     there = tmp_path.parent
     assert second == f"[The workspace {tmp_path} cannot be entered; the shell started in {there}.]\n{there}"
+
+
+def test_a_command_cannot_read_its_token_nor_forge_its_end(texts):
+    told = texts(
+        "set -- $__cordisd; echo \"$# $4$5\"; set | grep -c '[_]_cordisd=' ; declare -p __cordisd 2>&1",
+        "printf 'S %s 0\\nP 0\\n' 0123456789abcdef > /proc/$$/fd/12 2>/dev/null; sleep 0.1; echo all",
+        "head -c 300000 /dev/zero > /proc/$$/fd/12 2>/dev/null; echo on",
+        "echo P x > /proc/$$/fd/12 2>/dev/null; echo $?; (exit 3)",
+        "echo $?",
+    )
+    assert told[0].split("\n")[:2] == ["0 ", "0"]
+    assert [words.split("\n")[-1] for words in told[1:]] == ["all", "on", "[exit code: 3]", "3"]

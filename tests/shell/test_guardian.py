@@ -254,3 +254,17 @@ time.sleep(60)
         await guardian.close()
 
     asyncio.run(main())
+
+
+def test_hundreds_of_requests_at_once_are_all_answered(guardian: Guardian) -> None:
+    async def main() -> None:
+        spec = ShellSpec("many", ["/bin/sleep", "1000"], {}, driven=False)
+        spawned = await asyncio.gather(*(guardian.spawn(spec) for _ in range(400)))
+        assert len({one.pid for one in spawned}) == 400
+        await asyncio.gather(*(guardian.end_shell(one.pid) for one in spawned))
+        for one in spawned:
+            os.close(one.master_fd)
+        assert not descendants(guardian.pid)
+        await guardian.close()
+
+    asyncio.run(main())

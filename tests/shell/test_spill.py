@@ -74,7 +74,7 @@ def test_cancelled_commands_leave_no_copy_no_descriptor_and_no_hole_in_the_quota
             (tmp_path / "reached").unlink()
             task.cancel()
             await asyncio.wait([task])
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) == before + 1, "the folder's"
         assert [file for _, _, files in os.walk(tmp_path / "spill") for file in files] == []
         assert folder.left_bytes == 10**8
 
@@ -99,3 +99,23 @@ def test_another_user_may_read_the_copy_and_not_change_it(drive, tmp_path: Path)
     finally:
         folder.close()
         place.rmdir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_folder_that_was_moved_away_gets_nothing_in_its_place(drive, tmp_path: Path):
+    """The folder around the copies may belong to the user of the tools."""
+    (tmp_path / "sp").mkdir()
+    (tmp_path / "other").mkdir()
+    folder = SpillFolder(str(tmp_path / "sp"), "s1", 10**8, None)
+
+    async def body(bash: Bash) -> None:
+        [path] = re.findall(r"whole output is in (\S+)", (await bash.run("seq 20000")).text)
+        made = Path(path).parent
+        made.rename(tmp_path / "moved")
+        made.symlink_to(tmp_path / "other")
+        await bash.run("seq 20000")
+        assert sorted(os.listdir(tmp_path / "moved")) == ["1.txt", "2.txt"]
+
+    drive(body, spill_folder=folder)
+    folder.close()
+    assert os.listdir(tmp_path / "other") == os.listdir(tmp_path / "moved") == []

@@ -199,6 +199,7 @@ FLOODS = {
     "one line": "yes | tr -d '\\n'",
     "drawing": "yes $'\\e[3;4Hx\\e[2J\\e[5;6Hy'",
     "garbage": "cat /dev/urandom",
+    "saved cursors": "yes $'\\e7'",
 }
 
 

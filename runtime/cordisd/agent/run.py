@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -92,10 +93,12 @@ class Runner:
         return Cancelled(self.session.memory.turn if running else None, dropped)
 
     async def ended(self, timeout_s: float) -> None:
-        """Wait for the running turn, and for what its tools still clean up, each at most `timeout_s`."""
-        if self._turn is not None:
-            await asyncio.wait([self._turn], timeout=timeout_s)
-        await self.session.settle(timeout_s)
+        """Wait for the running turn and for what its tools still clean up, at most `timeout_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                if self._turn is not None:
+                    await asyncio.wait([self._turn])
+                await self.session.settle(timeout_s)
 
     def fail(self, error: LogWriteError) -> None:
         """End the running turn because the log cannot be written any more."""

@@ -19,31 +19,33 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from cordisd.editor.files import Kind, Listing, Rewritten, Row
 from cordisd.editor.local import LocalFiles, lock_of
 from cordisd.errors import ToolError
 
+P = TypeVar("P")
 Answer = Callable[[bytes], tuple[str, bytes]]
 _LENGTHS = struct.Struct(">QQ")
 _MAX_INLINE_BYTES = 256 * 1024
+_CANCEL_LIMIT_S = 1.0
 _IMPORTED_LATE_ELSEWHERE = (concurrent.futures.thread, difflib)
 """Below another root, the process finds no module that it has not imported by then."""
 
 
-class RemoteFiles:
+class RemoteFiles(Generic[P]):
     """`FileAccess` through a process where the shell is; `place` tells where that is, `connect` starts one.
 
     A shell that was started anew may be elsewhere, so `place` is asked before each operation.
     """
 
     def __init__(
-        self, place: Callable[[], Awaitable[int]], connect: Callable[[int], Awaitable[socket.socket]]
+        self, place: Callable[[], Awaitable[P]], connect: Callable[[P], Awaitable[socket.socket]]
     ) -> None:
         self._place = place
         self._connect = connect
-        self._pid = 0
+        self._connected_to: P | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._lock = asyncio.Lock()
 
@@ -63,7 +65,7 @@ class RemoteFiles:
         return Listing(tuple(Row(*row) for row in rows), n_omitted, complete)
 
     async def create(self, path: str, content: bytes) -> None:
-        async with lock_of(path):
+        async with lock_of(await self.resolve(path)):
             await self._call("create", path, content)
 
     async def resolve(self, path: str) -> str:
@@ -75,7 +77,7 @@ class RemoteFiles:
             check(content)
             return "", b""
 
-        async with lock_of(path):
+        async with lock_of(await self.resolve(path)):
             await self._call("remove", path, answer=look)
 
     async def rewrite(self, path: str, change: Callable[[bytes], tuple[bytes, str]]) -> Rewritten:
@@ -83,7 +85,7 @@ class RemoteFiles:
             new, report = change(content)
             return report, new
 
-        async with lock_of(path):
+        async with lock_of(await self.resolve(path)):
             return Rewritten(*await self._call("rewrite", path, answer=answer))
 
     def close(self) -> None:
@@ -95,6 +97,20 @@ class RemoteFiles:
     async def _call(
         self, operation: str, path: str, content: bytes = b"", answer: Answer | None = None
     ) -> Any:
+        """What the operation gives. One that is cancelled goes to its end first, but for very long ones."""
+        job = asyncio.ensure_future(self._done(operation, path, content, answer))
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:
+            await asyncio.wait([job], timeout=_CANCEL_LIMIT_S)
+            raise
+        finally:
+            if not job.done():
+                job.cancel()
+            elif not job.cancelled():
+                job.exception()  # seen, if nobody waits for it any more
+
+    async def _done(self, operation: str, path: str, content: bytes, answer: Answer | None) -> Any:
         async with self._lock:
             try:
                 reader, writer = await self._connected()
@@ -106,7 +122,7 @@ class RemoteFiles:
                     "The process that reaches the session's files has ended. Look at the file before you "
                     "try again."
                 ) from failure
-            except asyncio.CancelledError:  # an operation goes to its end there, and its answer nowhere
+            except asyncio.CancelledError:  # it may still go to its end there, and its answer nowhere
                 self.close()
                 raise
 
@@ -134,11 +150,11 @@ class RemoteFiles:
             await writer.drain()
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        pid = await self._place()
-        if self._streams is None or pid != self._pid:
+        place = await self._place()
+        if self._streams is None or place != self._connected_to:
             self.close()
-            self._streams = await asyncio.open_unix_connection(sock=await self._connect(pid))
-            self._pid = pid
+            self._streams = await asyncio.open_unix_connection(sock=await self._connect(place))
+            self._connected_to = place
         return self._streams
 
 

@@ -173,8 +173,8 @@ class BashEntry(Entry):
         shell = Bash(
             realm.guardian, realm.session_id, realm.cwd, environment, self._settings, realm.launch, spills
         )
-        if user or self._argv:
-            realm.inside = shell.process
+        if realm.launch.is_elsewhere:
+            realm.place = shell.place
         remove = scope.get(ToolRegistry).add(BashTool(shell, realm, self._schema))
         stop_following = realm.on_move(shell.move)
         try:

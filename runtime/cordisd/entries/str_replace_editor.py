@@ -163,14 +163,14 @@ class StrReplaceEditorEntry(Entry):
 
 def _files_of(realm: Realm, cleanup: AsyncExitStack) -> FileAccess:
     """Access to the files that the session's other tools see, with the same rights."""
-    if realm.inside is None or realm.guardian is None:
+    if realm.place is None or realm.guardian is None:
         from cordisd.editor.local import LocalFiles
 
         return LocalFiles()
     from cordisd.editor.remote import RemoteFiles
 
     files = RemoteFiles(
-        realm.inside, partial(realm.guardian.enter, realm.session_id, main="cordisd.editor.remote:serve")
+        realm.place, partial(realm.guardian.enter, realm.session_id, main="cordisd.editor.remote:serve")
     )
     cleanup.callback(files.close)
     return files

@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable
 
 from cordisd.shell.guardian import Guardian
-from cordisd.shell.launch import Launch
+from cordisd.shell.launch import Launch, Place
 
 
 class Realm:
@@ -22,9 +22,9 @@ class Realm:
         self.guardian = guardian
         self.launch = Launch()
         """How the session's processes are started; set by the entry that offers the shell."""
-        self.inside: Callable[[], Awaitable[int]] | None = None
-        """The pid of a process that is where the session's tools are, if that is not where the daemon is or
-        not as its user; set by that entry too."""
+        self.place: Callable[[], Awaitable[Place]] | None = None
+        """Where the session's tools are, if that is not where the daemon is or not as its user; set by that
+        entry too."""
         self.restored = False
         """True when the session was resumed: its first shell has lost the state of the last one."""
         self._followers: list[Callable[[str], None]] = []

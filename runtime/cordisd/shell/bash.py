@@ -14,7 +14,7 @@ from cordisd.errors import ShellError
 from cordisd.shell.driver import SHELL_ARGV, Stdin
 from cordisd.shell.exchange import Ending, Exchange
 from cordisd.shell.guardian import Guardian, Moment
-from cordisd.shell.launch import Launch, ShellSpec
+from cordisd.shell.launch import Launch, Place, ShellSpec
 from cordisd.shell.live import LiveShell
 from cordisd.shell.report import (
     WAS_RESET_NOTICE,
@@ -106,15 +106,17 @@ class Bash:
             await self._recovered()
             return await self._run(text)
 
-    async def process(self) -> int:
-        """The pid of the shell, which is started if it is not there.
+    async def place(self) -> Place:
+        """Where the shell is, if its launch `is_elsewhere`; it is started if it is not there.
 
         Raises:
             ShellError: no shell can be started.
         """
         async with self._lock:
             await self._recovered()
-            return (await self._ready()).pid
+            place = (await self._ready()).place
+            assert place is not None, "asked for nothing"
+            return place
 
     def move(self, cwd: str) -> None:
         """Make `cwd` the directory of the shell, live or yet to start, from its next command on."""

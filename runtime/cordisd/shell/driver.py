@@ -69,6 +69,23 @@ CURE = (
 builtins win over functions."""
 
 
+_RECORD = re.compile(rb"(?:([STRL]) ([0-9a-f]{16}) (\d{1,3})|(P) (\d{1,3}))\Z")
+_MAX_RECORD_BYTES = 64
+
+
+def records(data: bytes) -> tuple[list[tuple[bytes, bytes, int]], bytes]:
+    """Kind, token and status of the records in `data`, and the beginning of the next one.
+
+    The rest was written by somebody who found the pipe; it is passed over.
+    """
+    *lines, rest = data.split(b"\n")
+    found = [match.groups() for line in lines if (match := _RECORD.search(line))]
+    return [
+        (kind or prompt, token or b"", int(status or of_prompt))
+        for kind, token, status, prompt, of_prompt in found
+    ], rest[-_MAX_RECORD_BYTES:]
+
+
 class Token:
     """The random name of one call, as it appears in records and marks."""
 
@@ -122,6 +139,7 @@ def command_file(token: Token, command: bytes, last_status: int) -> bytes:
     # Without the mark the command must not run, or it might be run again as one that had not.
     # The empty argument is what `$_` holds then.
     first = (
+        "\\builtin unset __cordisd 2>/dev/null; "  # or the command could read the token in it
         f"\\builtin printf '\\036%s%s<%s' {token.halves} '' >/dev/tty 2>/dev/null || \\builtin kill -INT $$"
     )
     if last_status:

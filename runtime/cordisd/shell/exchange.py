@@ -113,8 +113,8 @@ class Exchange:
         """What came between the marks before the command, of jobs or of tracing."""
         self._after = background_capture()
         """The same after it."""
-        self._late: list[bytes] = []
-        """What came after the end mark, in the same few microseconds."""
+        self._late = background_capture()
+        """What came after the end mark."""
         self.n_records = 0
         self.n_marks = 0
         self.timers: dict[str, asyncio.TimerHandle] = {}
@@ -192,9 +192,7 @@ class Exchange:
         """Give `capture` what came around and after the end mark, but for what is said of our own line."""
         if not self.traced:
             _move(self._after, capture)
-        for data in self._late:
-            capture.append(data)
-        self._late.clear()
+        _move(self._late, capture)
 
     def _keep(self, data: bytes, background: Capture) -> None:
         if not data:

@@ -12,19 +12,19 @@ import os
 import signal
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cordisd.errors import ShellError
-from cordisd.shell.launch import ShellSpec
+from cordisd.shell.launch import Place, ShellSpec
 
 if TYPE_CHECKING:
     import asyncio
 
 _CLOSE_LIMIT_S = 2.0
 _ANSWER_LIMIT_S = 3.0
-_INHERIT_AFTER_S = 0.5
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -68,6 +68,8 @@ class Guardian:
         self._replies: dict[int, Callable[[dict[str, Any], list[int]], None]] = {}
         self._exits: dict[int, asyncio.Future[int]] = {}
         self._last_id = 0
+        self._outbox: deque[tuple[bytes, list[int]]] = deque()
+        """Requests that are not sent yet, with the descriptors that go with them."""
         self._ending: asyncio.Task[None] | None = None
         self._lost: str | None = None
         """Why no request can be made any more."""
@@ -149,8 +151,8 @@ class Guardian:
             os.close(fd)
         self._request({"op": "end", "pid": spawned.pid}, lambda *_: None)
 
-    async def enter(self, realm: str, pid: int, *, main: str) -> socket.socket:
-        """Our end of a socket to a new process that runs `main` ("module:function") where `pid` is.
+    async def enter(self, realm: str, place: Place, *, main: str) -> socket.socket:
+        """Our end of a socket to a new process that runs `main` ("module:function") in a place of `realm`.
 
         That is: in its namespaces, below its root, as its user. It belongs to `realm`, ends with the socket,
         and sends plain text if it cannot get there. The function gets the other end.
@@ -172,7 +174,7 @@ class Guardian:
         try:
             with theirs:
                 self._request(
-                    {"op": "enter", "realm": realm, "pid": pid, "main": main}, receive, [theirs.fileno()]
+                    {"op": "enter", "realm": realm, "place": place, "main": main}, receive, [theirs.fileno()]
                 )
             await answer
         except BaseException:
@@ -249,7 +251,7 @@ class Guardian:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._connection, self._receive)
-            self._loop.call_later(_INHERIT_AFTER_S, _inherit)  # not at the cost of the first command
+            self._loop.call_soon(_inherit)  # while the first shell starts
         return self._loop
 
     def _request(
@@ -259,13 +261,27 @@ class Guardian:
         fds: list[int] | None = None,
     ) -> None:
         self._last_id += 1
-        try:
-            socket.send_fds(
-                self._connection, [json.dumps({**message, "id": self._last_id}).encode()], fds or []
-            )
-        except OSError as failure:
-            raise ShellError(f"the guardian does not take requests: {failure}") from failure
         self._replies[self._last_id] = receive
+        # The caller closes its descriptors, and the guardian may be busy.
+        kept = [os.dup(fd) for fd in fds or []]
+        self._outbox.append((json.dumps({**message, "id": self._last_id}).encode(), kept))
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what the guardian has room for, and the rest when it has."""
+        loop = self._attach()
+        try:
+            while self._outbox:
+                packet, fds = self._outbox[0]
+                socket.send_fds(self._connection, [packet], fds)
+                self._outbox.popleft()
+                for fd in fds:
+                    os.close(fd)
+            loop.remove_writer(self._connection)
+        except BlockingIOError:
+            loop.add_writer(self._connection, self._flush)
+        except OSError:
+            self._lose("it is gone; the daemon must be restarted", unexpected=True)
 
     def _receive(self) -> None:
         while self._lost is None:
@@ -290,7 +306,12 @@ class Guardian:
         self._lost = f"no shell can be started or ended: the guardian cannot be reached ({reason})"
         if self._loop is not None:
             self._loop.remove_reader(self._connection)
+            self._loop.remove_writer(self._connection)
         self._connection.close()
+        for _, fds in self._outbox:
+            for fd in fds:
+                os.close(fd)
+        self._outbox.clear()
         if unexpected and self._loop is not None:
             from cordisd.shell.orphans import end_orphans
 
@@ -305,9 +326,9 @@ class Guardian:
 
 
 def _inherit() -> None:
-    from cordisd.shell import orphans  # it imports ctypes, which takes a while
+    from cordisd.shell.prctl import become_subreaper
 
-    orphans.inherit()
+    become_subreaper()
 
 
 def _set(future: asyncio.Future[None]) -> None:

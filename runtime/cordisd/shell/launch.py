@@ -6,7 +6,7 @@ import os
 import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cordisd.errors import ShellError
 
@@ -34,6 +34,11 @@ class Launch:
     """None: the daemon's."""
     rlimits: Mapping[Resource, int] = field(default_factory=dict)
     """Soft and hard limits, in the units of setrlimit(2)."""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether files may look different from where the program is."""
+        return bool(self.argv or self.user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,27 @@ class ShellSpec:
             "user": [user.uid, user.gid, user.groups] if user else None,
             "rlimits": dict(self.launch.rlimits),
         }
+
+
+class Place(NamedTuple):
+    """Where a process is, and who it was when that was noted."""
+
+    pid: int
+    uid: int
+    gid: int
+    groups: list[int]
+
+
+def place_of(pid: int) -> Place:
+    """Where a process is, and who it is now: before it runs commands of the model, which may change that.
+
+    Raises:
+        OSError: it has ended.
+    """
+    with open(f"/proc/{pid}/status") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    uid, gid = (int(fields[name].split()[1]) for name in ("Uid", "Gid"))
+    return Place(pid, uid, gid, [int(group) for group in fields["Groups"].split()])
 
 
 def find_user(name: str | int) -> User:

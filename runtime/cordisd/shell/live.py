@@ -11,7 +11,7 @@ from cordisd.shell import driver
 from cordisd.shell.driver import Stdin, Token
 from cordisd.shell.exchange import Ending, Exchange, background_capture
 from cordisd.shell.guardian import Guardian, Moment, SpawnedShell
-from cordisd.shell.launch import ShellSpec
+from cordisd.shell.launch import Place, ShellSpec, place_of
 from cordisd.shell.output import Capture
 from cordisd.shell.pty import Pty
 from cordisd.shell.reaper import innermost
@@ -36,6 +36,8 @@ class LiveShell:
         self._pty = Pty(spawned.master_fd, spec.rows, spec.columns, self._take, self._on_hang_up)
         self._control_fd = spawned.control_fd
         self._command_fd = spawned.command_fd
+        self.place: Place | None = None
+        """Where it is, if that is not where the daemon is, or as another user."""
         self._guardian = guardian
         self._spawned_pid = spawned.pid
         self._command_bytes = 0
@@ -85,6 +87,8 @@ class LiveShell:
             )
         if spec.launch.argv:
             shell.pid = innermost(spawned.pid)
+        if spec.launch.is_elsewhere:
+            shell.place = place_of(shell.pid)
         shell._stdin = stdin
         shell._control = target_of(shell.pid, driver.CONTROL_FD)
         terminals = (target_of(shell.pid, 0), "/dev/tty")
@@ -136,8 +140,7 @@ class LiveShell:
 
     @property
     def foreground(self) -> int | None:
-        """The process group that has the terminal: that of `pid` while bash is busy with a builtin or with a
-        line of ours."""
+        """The process group that has the terminal: `pid` while bash is busy by itself."""
         return self._pty.foreground()
 
     async def kill_since(self, moment: Moment) -> None:
@@ -262,15 +265,14 @@ class LiveShell:
         if not data:  # the shell has closed it; the guardian will tell whether it is dead
             self._loop.remove_reader(self._control_fd)
             return
-        *lines, self._records = (self._records + data).split(b"\n")
-        for line in lines:
-            match line.split():
-                case [b"P", status]:
-                    self._on_prompt(int(status))
-                case [b"S" | b"T" | b"R" | b"L" as kind, token, status]:
-                    self._n_prompts_due += kind != b"T"
-                    if self._exchange is not None and token == self._exchange.token.text:
-                        self._on_record(self._exchange, kind, int(status))
+        records, self._records = driver.records(self._records + data)
+        for kind, token, status in records:
+            if kind == b"P":
+                self._on_prompt(status)
+                continue
+            self._n_prompts_due += kind != b"T"
+            if self._exchange is not None and token == self._exchange.token.text:
+                self._on_record(self._exchange, kind, status)
 
     def _on_prompt(self, status: int) -> None:
         exchange = self._exchange

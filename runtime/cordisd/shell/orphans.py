@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 from contextlib import suppress
 
@@ -11,12 +10,6 @@ from cordisd.shell.reaper import Sweep, children, descendants
 
 _STEP_S = 0.005
 _LIMIT_S = 1.5
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def inherit() -> None:
-    """Become the next parent of whatever the guardian leaves."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 async def end_orphans() -> None:

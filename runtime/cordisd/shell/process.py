@@ -3,7 +3,8 @@
 Runs in the child of `Guardian.fork`, single-threaded, without asyncio. One message per packet:
 
     {"op": "spawn", "id": 1} + a memfd with what `spawn.start` takes
-    {"op": "enter", "id": 4, "realm": "s1", "pid": 7, "main": "module:function"} + a connected socket
+    {"op": "enter", "id": 4, "realm": "s1", "place": [7, uid, gid, groups], "main": "module:function"} + a
+    connected socket
     {"op": "end", "id": 2, "realm": "s1"} or {"op": "end", "id": 2, "pid": 7}
     {"op": "kill_since", "id": 3, "pid": 7, "ticks": 812, "last_pid": 900}
 
@@ -19,7 +20,6 @@ End of file on the socket means that the daemon is gone, however it died.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -31,6 +31,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from cordisd.shell import prctl
+from cordisd.shell.launch import Place
 from cordisd.shell.reaper import Process, Sweep, children, descendants, process_of, send
 from cordisd.shell.spawn import start
 from cordisd.shell.world import start_inside
@@ -40,8 +42,6 @@ _TERM_GRACE_S = 0.3
 _SWEEP_LIMIT_S = 0.7
 _STRAY_LIMIT_S = 0.3
 _FINAL_LIMIT_S = 1.5
-_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
-_libc = ctypes.CDLL(None)
 
 
 def serve(connection: socket.socket) -> NoReturn:
@@ -49,8 +49,10 @@ def serve(connection: socket.socket) -> NoReturn:
     try:
         _detach(connection.fileno())
         keeper = _Keeper(connection)
-        keeper.run()
-        keeper.end_everything()
+        try:
+            keeper.run()
+        finally:
+            keeper.end_everything()
     except BaseException:
         sys.excepthook(*sys.exc_info())
         os._exit(1)
@@ -68,10 +70,10 @@ def _detach(keep_fd: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # only the wake-up descriptor matters
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    _libc.prctl(_PR_SET_NAME, b"cordisd-guard", 0, 0, 0)
+    prctl.become_subreaper()
+    prctl.set_name(b"cordisd-guard")
     # Somebody may have stopped this process; it must not sleep through the daemon's death.
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
+    prctl.ask_for_signal_at_parents_death(signal.SIGCONT)
 
 
 class _Keeper:
@@ -168,8 +170,11 @@ class _Keeper:
         with contextlib.ExitStack() as opened:
             for fd in fds:
                 opened.callback(os.close, fd)
+            place = Place(*message["place"])
             try:
-                pid = start_inside(message["pid"], message["main"], fds[0])
+                if not self._owns(message["realm"], place.pid):
+                    raise ProcessLookupError("the session's shell has ended")
+                pid = start_inside(place, message["main"], fds[0])
             except Exception as failure:
                 self._send({"id": message["id"], "error": str(failure)})
                 return
@@ -177,12 +182,20 @@ class _Keeper:
         self._workers.add(pid)
         self._send({"id": message["id"], "pid": pid})
 
+    def _owns(self, realm: str, pid: int) -> bool:
+        shells = [shell for shell, owner in self._shells.items() if owner == realm]
+        return pid in shells or any(pid == below.pid for shell in shells for below in descendants(shell))
+
     def _end(self, shell: int) -> None:
         """Begin the end of a shell: stopped first so that it starts nothing more, its tree, then itself."""
         itself = process_of(shell)
         if itself is None:
             return  # a zombie: about to be reaped
         self._ending.add(shell)
+        if shell in self._workers:  # it ends with its connection; it may have a file half written
+            alive = lambda: [one] if (one := process_of(shell)) == itself else []  # noqa: E731
+            self._sweep(alive, _TERM_GRACE_S, lambda: None)
+            return
         send(itself, signal.SIGSTOP)
         self._sweep(
             lambda: descendants(shell),

@@ -203,6 +203,11 @@ class _Canvas(pyte.Screen):
         """Draw text. pyte would give up the rest of it at a character without a width."""
         super().draw(data if data.isascii() else "".join(filter(self._can_draw, data)))
 
+    def save_cursor(self) -> None:
+        """Like a real terminal, remember one; pyte would remember them all."""
+        self.savepoints.clear()
+        super().save_cursor()
+
     def write_process_input(self, data: str) -> None:
         """What pyte answers to a query of the program."""
         self._answer(data.encode())

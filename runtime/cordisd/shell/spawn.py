@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import resource
@@ -13,12 +12,11 @@ from typing import Any
 
 from ptyprocess import PtyProcess
 
+from cordisd.shell import prctl
 from cordisd.shell.driver import COMMAND_FD, CONTROL_FD
 
 _IUTF8 = 0o40000
 """Of the input modes; the module termios lacks it."""
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_libc = ctypes.CDLL(None)
 
 
 def start(spec_fd: int, opened: contextlib.ExitStack) -> tuple[int, str, list[int]]:
@@ -84,7 +82,7 @@ def _become(user: tuple[int, int, list[int]] | None, rlimits: dict[str, int]) ->
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl.become_subreaper()
     for name, limit in rlimits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name.upper()}"), (limit, limit))
     if user:
@@ -94,4 +92,4 @@ def _become(user: tuple[int, int, list[int]] | None, rlimits: dict[str, int]) ->
             os.setgroups(groups)
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of user clears it
+    prctl.ask_for_signal_at_parents_death(signal.SIGKILL)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 import tempfile
 from contextlib import suppress
 
@@ -13,8 +13,8 @@ from cordisd.shell.launch import User
 class SpillFolder:
     """The copies of one session, together at most `quota_bytes`; `close` removes them.
 
-    Readable for the daemon's user and, through its group, for `reader`. Nothing is on disk before the first
-    copy.
+    Readable for the daemon's user and, through its group, for `reader`, who may rename what is around it:
+    so everything is reached through a descriptor of the folder. Nothing is on disk before the first copy.
     """
 
     def __init__(self, parent: str, session_id: str, quota_bytes: int, reader: User | None) -> None:
@@ -23,7 +23,8 @@ class SpillFolder:
         self._session_id = session_id
         self._reader = reader
         self._path = ""
-        self._n_files = 0
+        self._folder = -1
+        self._names: list[str] = []
 
     def open(self) -> tuple[int, str]:
         """A new file: its descriptor and its path.
@@ -33,23 +34,39 @@ class SpillFolder:
         """
         if not self._path:
             os.makedirs(self._parent, exist_ok=True)
-            self._path = tempfile.mkdtemp(prefix=f"{self._session_id}-", dir=self._parent)
-            self._share(self._path, 0o750)
-        self._n_files += 1
-        path = f"{self._path}/{self._n_files}.txt"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._share(path, 0o640)
-        return descriptor, path
+            path = tempfile.mkdtemp(prefix=f"{self._session_id}-", dir=self._parent)
+            self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            if os.fstat(self._folder).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "somebody else has replaced the folder")
+            self._path = path
+            self._share(self._folder, 0o750)
+        name = f"{len(self._names) + 1}.txt"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o600, dir_fd=self._folder)
+        self._names.append(name)
+        self._share(descriptor, 0o640)
+        return descriptor, f"{self._path}/{name}"
 
-    def _share(self, path: str, mode: int) -> None:
-        if self._reader is not None:
-            os.chown(path, -1, self._reader.gid)
-            os.chmod(path, mode)
+    def remove(self, path: str) -> None:
+        """Remove one copy."""
+        with suppress(OSError):
+            os.unlink(os.path.basename(path), dir_fd=self._folder)
 
     def close(self) -> None:
         """Remove every copy."""
-        if self._path:
-            shutil.rmtree(self._path, ignore_errors=True)
+        if self._folder < 0:
+            return
+        for name in self._names:
+            self.remove(name)
+        os.close(self._folder)
+        self._folder = -1
+        with suppress(OSError):
+            os.rmdir(self._path)  # if it is another one by now, it is empty or stays
+
+    def _share(self, descriptor: int, mode: int) -> None:
+        if self._reader is not None:
+            os.fchown(descriptor, -1, self._reader.gid)
+            os.fchmod(descriptor, mode)
 
 
 class Spill:
@@ -99,5 +116,4 @@ class Spill:
         self._descriptor = -1
         if not self._wanted:
             self._folder.left_bytes += self._n_bytes
-            with suppress(OSError):
-                os.unlink(self._path)
+            self._folder.remove(self._path)

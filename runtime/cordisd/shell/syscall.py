@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator
 
 _MAX_DESCRIPTORS = 1024
+_MAX_FDINFO_CHARS = 64 * 1024
 _POLLIN = 1
 _POLLED = struct.Struct("@ihh")
 _EPOLL_TARGET = re.compile(r"^tfd:\s*(\d+) events:\s*([0-9a-f]+)", re.MULTILINE)
@@ -55,7 +56,7 @@ def _descriptors(pid: int, kind: str | None, arguments: list[int]) -> Iterator[i
             yield from (descriptor for descriptor in range(n_descriptors) if bits >> descriptor & 1)
         case "epoll":
             with open(f"/proc/{pid}/fdinfo/{arguments[0]}") as file:
-                for descriptor_text, events_text in _EPOLL_TARGET.findall(file.read()):
+                for descriptor_text, events_text in _EPOLL_TARGET.findall(file.read(_MAX_FDINFO_CHARS)):
                     if int(events_text, 16) & _POLLIN:
                         yield int(descriptor_text)
 
