@@ -63,7 +63,8 @@ class BashConfig(EntryConfig):
     """Variables to pass on although they look like secrets of the daemon."""
     spill_dir: str | None = Field(default=None, pattern="^/")
     """Absolute path of a folder for whole copies of outputs that are too long to show; made if it is missing.
-    The result names the file, which is readable for the tools and removed when the session ends."""
+    The result names the file, which `user` may read and which is removed when the session ends. Behind a
+    launcher (`argv`) it must be seen under the same path to be of use."""
     spill_max_bytes: PositiveInt = 268_435_456
     """Of all copies of one session together; what comes after is not copied, and the result says so."""
     rlimits: dict[Resource, NonNegativeInt] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import re
@@ -62,5 +63,8 @@ def _descriptors(pid: int, kind: str | None, arguments: list[int]) -> Iterator[i
 
 
 def _memory(pid: int, address: int, n_bytes: int) -> bytes:
+    # A foreign user could have the page come from a file system of his own, and let us wait for ever.
+    if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "not ours")
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
         return os.pread(file.fileno(), n_bytes, address)
