@@ -1,14 +1,15 @@
 """The bash catalogue goes the real way: daemon, JSON-RPC, scripted model, real bash, real files.
 
 The model of these tests does what the user's prompt says: a JSON document with the steps of the turn, each
-a command or a list of commands to call at once. So one daemon serves every case of a configuration.
+a command or a list of commands to call at once; a mapping stands for a call of the editor. So one daemon
+serves every case of a configuration.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from daemon import Daemon
 from mock_chat import MockChatThread, Recorded, Reply, calls, text
 from processes import children, descendants, gone
 
-Step = str | list[str]
+Call = str | dict[str, Any]
+Step = Call | list[Call]
 
 QUICK_S = 0.1
 """What the call after any abuse may take, of the best of three: other workers may need the processor."""
@@ -45,7 +47,7 @@ class Told:
 class Bench:
     """A daemon whose `bash` has this configuration, and the model that it asks."""
 
-    def __init__(self, folder: Path, **config: object) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None, **config: object) -> None:
         work = folder / "work"
         self.home = folder / "home"
         for made in (work, self.home):
@@ -62,7 +64,9 @@ class Bench:
         """Frames of the daemon that have been looked at."""
         self._model = MockChatThread(self._reply)
         self._mock = self._model.__enter__()
-        self.daemon = Daemon(work, model_url=self._mock.url, argv=argv, HOME=str(self.home))
+        self.daemon = Daemon(
+            work, model_url=self._mock.url, argv=argv, HOME=str(self.home), **(environment or {})
+        )
         self.daemon.initialize()
         [self.guardian] = children(self.daemon.process.pid)
 
@@ -162,8 +166,8 @@ class Bench:
         if n_done == len(plan["steps"]):
             return text("end")
         step = plan["steps"][n_done]
-        commands = [step] if isinstance(step, str) else step
-        return calls(*((f"c{len(told) + n}", "bash", {"command": it}) for n, it in enumerate(commands)))
+        made = step if isinstance(step, list) else [step]
+        return calls(*((f"c{len(told) + n}", *_tool_and_arguments(it)) for n, it in enumerate(made)))
 
 
 @pytest.fixture(scope="module")
@@ -273,6 +277,10 @@ def bash_lost(bash_calls: Callable[..., Told], tmp_path: Path) -> Callable[..., 
 def _inner(told: Told) -> Told:
     """Without the frame of the case: the first call and the last four."""
     return Told(told.texts[1:-4], told.took_s[1:-4], told.facts[1:-4], told.failed[1:-4])
+
+
+def _tool_and_arguments(call: Call) -> tuple[str, dict[str, Any]]:
+    return ("bash", {"command": call}) if isinstance(call, str) else ("str_replace_editor", call)
 
 
 def _words(pid: int) -> str:
