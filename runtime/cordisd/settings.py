@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**53 - 1)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+EnvironmentVariables = dict[
+    Annotated[str, StringConstraints(pattern=r"^[^=\x00]+$")],
+    Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")],
+]
 
 
 class EntryConfig(BaseModel):

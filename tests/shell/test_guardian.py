@@ -268,3 +268,22 @@ def test_hundreds_of_requests_at_once_are_all_answered(guardian: Guardian) -> No
         await guardian.close()
 
     asyncio.run(main())
+
+
+def test_what_cannot_become_the_program_ends_and_is_no_second_guardian(guardian: Guardian) -> None:
+    async def main() -> None:
+        for environment in ({"A": "a\0b"}, {"A=B": "x"}):
+            spec = ShellSpec("r", ["/bin/sleep", "1000"], environment, driven=False)
+            try:
+                spawned = await guardian.spawn(spec)
+            except ShellError:
+                continue
+            os.close(spawned.master_fd)
+            assert os.waitstatus_to_exitcode(await spawned.exited) == 127
+        assert not descendants(guardian.pid)
+        spawned = await guardian.spawn(ShellSpec("r", ["/bin/true"], {}, driven=False))
+        assert await spawned.exited == 0
+        os.close(spawned.master_fd)
+        await guardian.close()
+
+    asyncio.run(main())

@@ -16,7 +16,7 @@ from cordisd.kernel.scope import Scope
 from cordisd.services.secrets import SecretNames
 from cordisd.services.tools import ToolCall, ToolRegistry, ToolResult, ToolSchema
 from cordisd.session.realm import Realm
-from cordisd.settings import EntryConfig, Milliseconds, NonNegativeInt, PositiveInt
+from cordisd.settings import EntryConfig, EnvironmentVariables, Milliseconds, NonNegativeInt, PositiveInt
 from cordisd.shell.bash import Bash, BashSettings, OnTimeout
 from cordisd.shell.driver import Stdin
 from cordisd.shell.environment import tool_environment
@@ -57,7 +57,7 @@ class BashConfig(EntryConfig):
     """What commands read: `null` is /dev/null, `tty` the terminal, where nobody types."""
     input_wait_ms: Milliseconds = Field(default=10_000, gt=0)
     """How long a command may wait silently for terminal input before it is stopped."""
-    env: dict[str, str] = {}
+    env: EnvironmentVariables = {}
     """Variables to set in the shell."""
     pass_env: list[str] = []
     """Variables to pass on although they look like secrets of the daemon."""

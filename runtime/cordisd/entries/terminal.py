@@ -19,7 +19,7 @@ from cordisd.kernel.scope import Scope
 from cordisd.services.secrets import SecretNames
 from cordisd.services.tools import ToolCall, ToolRegistry, ToolResult, ToolSchema
 from cordisd.session.realm import Realm
-from cordisd.settings import EntryConfig, Milliseconds, PositiveInt
+from cordisd.settings import EntryConfig, EnvironmentVariables, Milliseconds, PositiveInt
 from cordisd.shell.environment import tool_environment
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class TerminalConfig(EntryConfig):
     Programs of prompt_toolkit (ipython) complain without it. Nothing is answered while the program reads by
     lines: then the question was in something printed, a binary file for instance.
     """
-    env: dict[str, str] = {}
+    env: EnvironmentVariables = {}
     """Variables to set for the programs. TERM stays that of the terminal."""
     pass_env: list[str] = []
     """Variables to pass on although they look like secrets of the daemon."""

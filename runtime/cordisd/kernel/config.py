@@ -80,6 +80,11 @@ def _explain(
 def _words(path: Path, faults: Sequence[ErrorDetails], schema: JsonObject) -> str:
     fault, where = faults[0], "$" + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path)
     allowed = " or ".join(_allowed(_at(schema, path)))
+    if fault["loc"][-1:] == ("[key]",):
+        known = _at(schema, path[:-1]).get("propertyNames", {}).get("enum", [])
+        if known:
+            return f"unknown key {where}{nearest(str(path[-1]), known)}; allowed: {', '.join(known)}"
+        return f"{where}: this name {fault['msg'].removeprefix('String ')}"
     match fault["type"]:
         case "extra_forbidden":
             known = _properties(_at(schema, path[:-1]))

@@ -10,6 +10,9 @@ from typing import Literal, NamedTuple
 
 from cordisd.errors import ShellError
 
+_NO_USER = 2**32 - 1
+"""What means "unchanged" to the kernel."""
+
 Resource = Literal["as", "core", "cpu", "data", "fsize", "memlock", "nofile", "nproc", "stack"]
 """As in `prlimit --as`: RLIMIT_AS and so on."""
 
@@ -110,12 +113,12 @@ def find_user(name: str | int) -> User:
         except KeyError as failure:
             raise ShellError(f'there is no user "{name}" on this machine') from failure
     else:
+        if int(name) >= _NO_USER:
+            raise ShellError(f"{name} is no user number: they are below {_NO_USER}")
         try:
             entry = pwd.getpwuid(int(name))
         except KeyError:  # as in containers: a number is enough for the kernel
             entry = pwd.struct_passwd((str(name), "x", int(name), int(name), "", "/", "/bin/sh"))
-        except OverflowError as failure:
-            raise ShellError(f"{name} is no user number") from failure
     if os.geteuid() != 0 and entry.pw_uid != os.geteuid():
         raise ShellError(f'only a daemon of root can run tools as another user, here "{name}"')
     groups = os.getgrouplist(entry.pw_name, entry.pw_gid)

@@ -48,13 +48,18 @@ def start(spec_fd: int, opened: contextlib.ExitStack) -> tuple[int, str, list[in
             os.dup2(fd, number)
         _become(spec["user"], spec["rlimits"])
 
-    program = PtyProcess.spawn(
-        spec["argv"],
-        env=spec["env"],
-        preexec_fn=before_exec,
-        dimensions=(spec["rows"], spec["columns"]),
-        pass_fds=tuple(passed),
-    )
+    guardian = os.getpid()
+    try:
+        program = PtyProcess.spawn(
+            spec["argv"],
+            env=spec["env"],
+            preexec_fn=before_exec,
+            dimensions=(spec["rows"], spec["columns"]),
+            pass_fds=tuple(passed),
+        )
+    finally:
+        if os.getpid() != guardian:  # what the child could not become, it must not go on as
+            os._exit(127)
     program.closed = True  # or its destructor would wait for the program
     opened.callback(program.fileobj.close)
     return program.pid, spec["realm"], [program.fd, *kept]
