@@ -56,7 +56,8 @@ def long_text(first: int, where: str) -> str:
         ),
         (
             {"rlimits": {"files": 300}},
-            'unknown key $.rlimits.files (did you mean "nofile"?); allowed: as, core, cpu, data, fsize, memlock, nofile, nproc, stack',
+            'unknown key $.rlimits.files (did you mean "nofile"?); allowed: as, core, cpu, data, fsize, '
+            "memlock, nofile, nproc, stack",
         ),
         (
             {"env": {"A=B": "x"}},
