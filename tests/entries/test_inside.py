@@ -211,6 +211,23 @@ def test_the_editor_follows_the_shell_into_its_mounts_and_to_its_successor(both,
     both(body, argv=list(NAMESPACES))
 
 
+def test_the_editor_has_no_more_rights_than_the_launcher_left(both, tmp_path: Path) -> None:
+    open_to_all(tmp_path)
+    (tmp_path / "secret").write_text("of nobody")
+    os.chown(tmp_path / "secret", 65_534, 65_534)
+    (tmp_path / "secret").chmod(0o600)
+
+    async def body(pair: Pair) -> None:
+        assert "denied" in await pair.bash("cat secret")
+        with pytest.raises(ToolError, match="permission denied"):
+            await pair.edit("view", str(tmp_path / "secret"))
+        await pair.edit("create", str(tmp_path / "made"), file_text="x")
+        assert (tmp_path / "made").stat().st_mode & 0o777 == 0o600
+
+    launcher = 'umask 077; exec setpriv --bounding-set=-all --inh-caps=-all "$@"'
+    both(body, argv=["sh", "-c", launcher, "sh"])
+
+
 def test_terminals_are_launched_like_the_shell(both, tmp_path: Path) -> None:
     open_to_all(tmp_path)
 

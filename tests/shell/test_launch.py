@@ -129,3 +129,29 @@ def test_a_launcher_that_launches_nothing_is_an_error_that_says_so(drive, argv: 
 def test_an_unknown_user_is_an_error_that_names_it():
     with pytest.raises(ShellError, match='no user "nosuchuser"'):
         find_user("nosuchuser")
+
+
+def test_a_launcher_that_redirects_and_starts_helpers_changes_no_result(drive):
+    async def body(bash: Bash) -> None:
+        assert (await bash.run("echo hi; echo err >&2")).text == "hi\nerr"
+        bash.move("/usr")
+        assert (await bash.run("pwd")).text == "/usr"
+        assert (await bash.run("sleep 100")).text.endswith(KEPT)
+        bash.move("/nowhere")
+        assert (await bash.run("true")).text == "[The shell could not enter /nowhere; it is still in /usr.]"
+
+    drive(body, launch=Launch(("sh", "-c", 'sleep 1000 & exec "$@" >/dev/null 2>&1', "sh")), timeout_s=0.5)
+
+
+@needs_root
+def test_a_link_is_followed_where_the_shell_is(drive, image):
+    (image / "work" / "link").symlink_to("/tmp/inside")
+    (image / "tmp" / "inside").mkdir()
+
+    async def body(bash: Bash) -> None:
+        bash.move("/work/link")
+        assert (await bash.run("pwd; pwd -P")).text == "/work/link\n/tmp/inside"
+        bash.move("/nowhere")
+        assert "still in /tmp/inside.]" in (await bash.run("true")).text
+
+    drive(body, launch=Launch(("chroot", str(image))))

@@ -7,6 +7,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -62,24 +63,36 @@ class LocalFiles:
             raise failed(failure, "view", path) from failure
 
     async def create(self, path: str, content: bytes) -> None:
-        async with lock_of(_new_target(path)):
+        async with lock_of(await self.lock_name(path)):
             await self._write(len(content) <= _MAX_INLINE_BYTES, lambda: _create(path, content))
 
     async def rewrite(self, path: str, change: Callable[[bytes], tuple[bytes, str]]) -> Rewritten:
         target = os.path.realpath(path)
         status = _status(path, "edit")
-        # What has two names is one file by both of them; it is overwritten by a process that takes its time.
         linked = status.st_nlink > 1
-        async with lock_of(f"{status.st_dev}:{status.st_ino}" if linked else target):
+        async with lock_of(await self.lock_name(path)):
             quick = status.st_size <= _MAX_INLINE_BYTES and not linked
             return await self._write(quick, lambda: _rewrite(path, target, change, self._apart))
 
     async def resolve(self, path: str) -> str:
         return os.path.realpath(path)
 
+    async def lock_name(self, path: str) -> str:
+        """What all names of a file have in common, below whatever root they are looked at."""
+        target = os.path.realpath(path)
+        with suppress(OSError):
+            status = os.stat(target)
+            # What has two names is one file by both; it is overwritten by a process that takes its time.
+            if status.st_nlink > 1:
+                return f"{status.st_dev}:{status.st_ino}"
+        with suppress(OSError):  # the file itself may be replaced meanwhile, its folder not
+            folder = os.stat(os.path.dirname(target))
+            return f"{folder.st_dev}:{folder.st_ino}/{os.path.basename(target)}"
+        return target
+
     async def remove(self, path: str, check: Callable[[bytes], None]) -> None:
         target = os.path.realpath(path)
-        async with lock_of(target):
+        async with lock_of(await self.lock_name(path)):
             await self._write(
                 _status(path, "remove").st_size <= _MAX_INLINE_BYTES, lambda: _remove(path, target, check)
             )
@@ -96,7 +109,7 @@ class LocalFiles:
 
 
 def lock_of(target: str) -> asyncio.Lock:
-    """The lock of a file, by its resolved path: the same for all sessions."""
+    """The lock of a file, by its `lock_name`: the same for all sessions."""
     lock = _path_locks.get(target)
     if lock is None:
         lock = _path_locks[target] = asyncio.Lock()

@@ -65,7 +65,7 @@ class RemoteFiles(Generic[P]):
         return Listing(tuple(Row(*row) for row in rows), n_omitted, complete)
 
     async def create(self, path: str, content: bytes) -> None:
-        async with lock_of(await self.resolve(path)):
+        async with lock_of(await self._call("lock_name", path)):
             await self._call("create", path, content)
 
     async def resolve(self, path: str) -> str:
@@ -77,7 +77,7 @@ class RemoteFiles(Generic[P]):
             check(content)
             return "", b""
 
-        async with lock_of(await self.resolve(path)):
+        async with lock_of(await self._call("lock_name", path)):
             await self._call("remove", path, answer=look)
 
     async def rewrite(self, path: str, change: Callable[[bytes], tuple[bytes, str]]) -> Rewritten:
@@ -85,7 +85,7 @@ class RemoteFiles(Generic[P]):
             new, report = change(content)
             return report, new
 
-        async with lock_of(await self.resolve(path)):
+        async with lock_of(await self._call("lock_name", path)):
             return Rewritten(*await self._call("rewrite", path, answer=answer))
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class RemoteFiles(Generic[P]):
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         place = await self._place()
-        if self._streams is None or place != self._connected_to:
+        if self._streams is None or self._streams[0].at_eof() or place != self._connected_to:
             self.close()
             self._streams = await asyncio.open_unix_connection(sock=await self._connect(place))
             self._connected_to = place
@@ -185,11 +185,13 @@ class _Server:
         self._stream = connection.makefile("rwb")
         self._files = LocalFiles(apart=False)
 
-    def run(self) -> None:
+    def run(self, obstacle: str) -> None:
         """Serve until the daemon's end is closed."""
         while message := self._receive():
             request, content = message
             try:
+                if obstacle:
+                    raise ToolError(obstacle)
                 done = asyncio.run(self._do(request["do"], request["path"], content))
             except ToolError as failure:
                 self._send({"failed": str(failure)})
@@ -209,6 +211,8 @@ class _Server:
                 return await files.create(path, content)
             case "resolve":
                 return await files.resolve(path)
+            case "lock_name":
+                return await files.lock_name(path)
             case "remove":
                 return await files.remove(path, lambda content: self._ask(content) and None)
             case "rewrite":
@@ -238,7 +242,10 @@ class _Server:
         self._stream.flush()
 
 
-def serve(connection: socket.socket) -> None:
-    """The main function of the process: does what comes over `connection` until that is closed."""
+def serve(connection: socket.socket, obstacle: str) -> None:
+    """The main function of the process: does what comes over `connection` until that is closed.
+
+    `obstacle`: why the process is not where it should be; then that is all it says.
+    """
     with suppress(ConnectionError):  # the daemon has cancelled, or is gone
-        _Server(connection).run()
+        _Server(connection).run(obstacle)

@@ -63,8 +63,8 @@ class BashConfig(EntryConfig):
     """Variables to pass on although they look like secrets of the daemon."""
     spill_dir: str | None = Field(default=None, pattern="^/")
     """Absolute path of a folder for whole copies of outputs that are too long to show; made if it is missing.
-    The result names the file, which `user` may read and which is removed when the session ends. Behind a
-    launcher (`argv`) it must be seen under the same path to be of use."""
+    The result names the file, which `user` may read and which is removed when the session ends; what a killed
+    daemon leaves there stays. Behind a launcher (`argv`) it must be seen under the same path to be of use."""
     spill_max_bytes: PositiveInt = 268_435_456
     """Of all copies of one session together; what comes after is not copied, and the result says so."""
     rlimits: dict[Resource, NonNegativeInt] = {}
@@ -183,9 +183,11 @@ class BashEntry(Entry):
         finally:
             stop_following()
             remove()
-            await shell.close()
-            if spills:
-                spills.close()
+            try:
+                await shell.close()
+            finally:
+                if spills:
+                    spills.close()
 
 
 def _schema(description: str) -> ToolSchema:

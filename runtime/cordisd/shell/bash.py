@@ -33,7 +33,7 @@ from cordisd.shell.report import (
 )
 from cordisd.shell.spill import Spill, SpillFolder
 from cordisd.shell.stop import UNFINISHED, USABLE, last_moment, stop
-from cordisd.shell.watch import is_in
+from cordisd.shell.watch import cwd_of
 
 OnTimeout = Literal["keep", "reset"]
 
@@ -152,7 +152,8 @@ class Bash:
             if live is self._live:
                 # It returned to its prompt: a late interrupt has hit our line, or it does not understand it.
                 await (self._bury(live) if n_failures else live.cure())
-        raise ShellError(f"bash was started {_N_STARTS} times, but never began on the command")
+        notes, self._notes = self._notes, []
+        raise ShellError(lines(f"bash was started {_N_STARTS} times, but never began on the command", *notes))
 
     async def _attempt(
         self, live: LiveShell, command: bytes, deadline_s: float, spill: Spill | None
@@ -206,9 +207,9 @@ class Bash:
                 raise ShellError("this session's shell is closed")
             self._live = live
             self._has_arrived(place)
-            if not is_in(live.pid, place):
+            if not live.has_arrived:
                 self._notes.append(
-                    f"[The workspace {place} cannot be entered; the shell started in {live.cwd}.]"
+                    f"[The workspace {place} cannot be entered; the shell started in {cwd_of(live.pid)}.]"
                 )
         return self._live
 
@@ -218,8 +219,8 @@ class Bash:
 
     async def _go(self, live: LiveShell, place: str) -> None:
         """Lead the shell to `place`, or give it up."""
-        # Without a failing status, which `set -e` would take for the end of the shell.
-        text = f"\\builtin cd -- {quote(place)} 2>/dev/null || \\builtin :"
+        # Inverted, so that `set -e` does not take a failure for the end of the shell.
+        text = f"! {{ \\builtin cd -- {quote(place)}; }} >/dev/null 2>&1"
         moment = Moment.now()
         exchange = live.call(text.encode("utf-8", "surrogateescape"), 0)
         try:
@@ -230,8 +231,8 @@ class Bash:
         self._has_arrived(place)
         if ending is not Ending.FINISHED:
             await self._bury(live)
-        elif not is_in(live.pid, place):
-            self._notes.append(f"[The shell could not enter {place}; it is still in {live.cwd}.]")
+        elif exchange.status == 0:
+            self._notes.append(f"[The shell could not enter {place}; it is still in {cwd_of(live.pid)}.]")
 
     async def _bury(self, live: LiveShell) -> None:
         """Give up a shell that has not run what it was given; the next result says so, once."""
@@ -239,7 +240,9 @@ class Bash:
             how = "[The persistent shell could not run commands any more.]"
         else:
             how = death_line(*_ending_of(live.exit_status)).replace("[shell", "[before this call: shell")
-        self._notes.append(lines(background_section(live.background), how, WAS_RESET_NOTICE))
+        note = lines(background_section(live.background), how, WAS_RESET_NOTICE)
+        if note not in self._notes:
+            self._notes.append(note)
         await self._reset(live)
 
     async def _reset(self, live: LiveShell) -> None:

@@ -152,15 +152,19 @@ def command_file(token: Token, command: bytes, last_status: int) -> bytes:
 
 
 def setup_file(token: Token, cwd: str) -> bytes:
-    """What a new shell reads first: our settings, then `cwd` or its nearest ancestor that can be entered."""
-    places = [cwd]
-    while places[-1] != os.path.dirname(places[-1]):
-        places.append(os.path.dirname(places[-1]))
-    enter = " || ".join(f"\\builtin cd -- {shlex.quote(place)}" for place in places)
+    """What a new shell reads first: our settings, then `cwd` or its nearest ancestor that can be entered.
+
+    The status of its record R is 1 if it had to be an ancestor.
+    """
+    place, others = cwd, []
+    while place != os.path.dirname(place):
+        place = os.path.dirname(place)
+        others.append(f"\\builtin cd -- {shlex.quote(place)}")
+    enter = f"\\builtin cd -- {shlex.quote(cwd)} || {{ __cordisd=1; {' || '.join(others) or ':'}; }}"
     text = (
         "\\builtin set +o history +H; \\builtin shopt -s expand_aliases\n"
-        f"{{ {enter}; }} >/dev/null 2>&1; \\builtin unset OLDPWD\n"
-        f"{_at_prompt(token, '0')}\n"
+        f"__cordisd=0; {{ {enter}; }} >/dev/null 2>&1; \\builtin unset OLDPWD\n"
+        f"{_at_prompt(token, '$__cordisd')}\n"
     )
     return text.encode("utf-8", "surrogateescape")
 

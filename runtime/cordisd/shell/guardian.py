@@ -154,12 +154,14 @@ class Guardian:
     async def enter(self, realm: str, place: Place, *, main: str) -> socket.socket:
         """Our end of a socket to a new process that runs `main` ("module:function") in a place of `realm`.
 
-        That is: in its namespaces, below its root, as its user. It belongs to `realm`, ends with the socket,
-        and sends plain text if it cannot get there. The function gets the other end.
+        That is: in its namespaces, below its root, as its user. It belongs to `realm` and ends with the
+        socket. The function gets the other end, and why the process could not get there, if it could not.
 
         Raises:
             ShellError: no process can be started, or the guardian is gone.
         """
+        import asyncio
+
         ours, theirs = socket.socketpair()
         answer: asyncio.Future[None] = self._attach().create_future()
 
@@ -176,7 +178,11 @@ class Guardian:
                 self._request(
                     {"op": "enter", "realm": realm, "place": place, "main": main}, receive, [theirs.fileno()]
                 )
-            await answer
+            async with asyncio.timeout(_ANSWER_LIMIT_S):
+                await answer
+        except TimeoutError as failure:
+            ours.close()
+            raise self._silent() from failure
         except BaseException:
             ours.close()
             raise
@@ -239,9 +245,10 @@ class Guardian:
                 async with asyncio.timeout(_ANSWER_LIMIT_S):
                     await answer
             except TimeoutError as failure:
-                raise ShellError(
-                    f"the guardian (pid {self.pid}) did not answer in {_ANSWER_LIMIT_S:g} s"
-                ) from failure
+                raise self._silent() from failure
+
+    def _silent(self) -> ShellError:
+        return ShellError(f"the guardian (pid {self.pid}) did not answer in {_ANSWER_LIMIT_S:g} s")
 
     def _attach(self) -> asyncio.AbstractEventLoop:
         import asyncio

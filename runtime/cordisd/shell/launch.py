@@ -87,6 +87,9 @@ class Place(NamedTuple):
     uid: int
     gid: int
     groups: list[int]
+    umask: int
+    capabilities: int
+    """A bit for each effective one, as capabilities(7) numbers them."""
 
 
 def place_of(pid: int) -> Place:
@@ -98,7 +101,8 @@ def place_of(pid: int) -> Place:
     with open(f"/proc/{pid}/status") as file:
         fields = dict(line.split(":", 1) for line in file)
     uid, gid = (int(fields[name].split()[1]) for name in ("Uid", "Gid"))
-    return Place(pid, uid, gid, [int(group) for group in fields["Groups"].split()])
+    groups = [int(group) for group in fields["Groups"].split()]
+    return Place(pid, uid, gid, groups, int(fields["Umask"], 8), int(fields["CapEff"], 16))
 
 
 def find_user(name: str | int) -> User:

@@ -14,7 +14,6 @@ from cordisd.shell.guardian import Guardian, Moment, SpawnedShell
 from cordisd.shell.launch import Place, ShellSpec, place_of
 from cordisd.shell.output import Capture
 from cordisd.shell.pty import Pty
-from cordisd.shell.reaper import innermost
 from cordisd.shell.watch import Sight, Watch, target_of
 
 _FLUSH_LIMIT_S = 0.25
@@ -31,6 +30,8 @@ class LiveShell:
         """Of bash itself, which a launcher may have put below the process that was spawned."""
         self.background = background_capture()
         """What the terminal has printed since the last exchange."""
+        self.has_arrived = True
+        """Whether it could start where it was to."""
         self.exit_status: int | None = None
         """The wait status, once dead."""
         self._pty = Pty(spawned.master_fd, spec.rows, spec.columns, self._take, self._on_hang_up)
@@ -85,20 +86,18 @@ class LiveShell:
             raise ShellError(
                 f"{spec.program} {ending.value} at its start; it printed: {shown or '(nothing)'}"
             )
-        if spec.launch.argv:
-            shell.pid = innermost(spawned.pid)
+        if spec.launch.argv:  # an interactive bash leads the group that has the terminal
+            shell.pid = shell.foreground or spawned.pid
         if spec.launch.is_elsewhere:
             shell.place = place_of(shell.pid)
         shell._stdin = stdin
         shell._control = target_of(shell.pid, driver.CONTROL_FD)
         terminals = (target_of(shell.pid, 0), "/dev/tty")
         shell._watch = Watch(shell.pid, shell._pty, terminals, input_wait_s)
+        shell.has_arrived = exchange.status == 0
+        if spec.launch.argv:
+            await shell.reconnect()
         return shell
-
-    @property
-    def cwd(self) -> str:
-        """Where the shell is now."""
-        return os.readlink(f"/proc/{self.pid}/cwd")
 
     def call(self, command: bytes, last_status: int, capture: Capture | None = None) -> Exchange:
         """Start a command whose `$?` begins with `last_status`, and whose output goes to `capture`.

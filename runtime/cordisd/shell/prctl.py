@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 
 _PDEATHSIG, _DUMPABLE, _NAME, _CHILD_SUBREAPER = 1, 4, 15, 36
+_CAPABILITY_VERSION = 0x20080522
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -27,6 +29,18 @@ def forbid_tracing() -> None:
 def set_name(name: bytes) -> None:
     """What `ps` shows, at most 15 bytes."""
     _libc.prctl(_NAME, name, 0, 0, 0)
+
+
+def keep_capabilities(kept: int) -> None:
+    """Give up, for good, all capabilities but those of the bits in `kept` that the process has."""
+    header = struct.pack("Ii", _CAPABILITY_VERSION, 0)
+    sets = ctypes.create_string_buffer(24)
+    if _libc.capget(header, sets) != 0:
+        return
+    low_effective, low_permitted, _, high_effective, high_permitted, _ = struct.unpack("6I", sets.raw)
+    low, high = kept & 0xFFFFFFFF, kept >> 32
+    fewer = (low_effective & low, low_permitted & low, 0, high_effective & high, high_permitted & high, 0)
+    _libc.capset(header, struct.pack("6I", *fewer))
 
 
 def enter_namespace(handle: int) -> None:

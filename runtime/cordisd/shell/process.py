@@ -111,19 +111,14 @@ class _Keeper:
     def end_everything(self) -> None:
         """Kill what is below this process, and return when it is gone (or cannot be killed)."""
         own = os.getpid()
-        now_s = time.monotonic()
 
-        def targets() -> list[Process]:
+        def others() -> list[Process]:
             # A worker may have a file half written; it is about to end by itself.
-            spared = self._workers if time.monotonic() < now_s + _TERM_GRACE_S else ()
-            return [process for process in descendants(own) if process.pid not in spared]
+            return [process for process in descendants(own) if process.pid not in self._workers]
 
-        sweep = Sweep(targets, set, now_s, 0, _FINAL_LIMIT_S)
-        while not sweep.step(time.monotonic()):
-            with suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            time.sleep(0.002)
+        _run_out(Sweep(others, set, time.monotonic(), 0, _FINAL_LIMIT_S))
+        # TERM does nothing to a worker, but the CONT that comes with it wakes one that was stopped.
+        _run_out(Sweep(lambda: descendants(own), set, time.monotonic(), _TERM_GRACE_S, _FINAL_LIMIT_S))
 
     def _serve_one(self) -> bool:
         try:
@@ -276,6 +271,14 @@ class _Keeper:
     def _send(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
         with suppress(ConnectionError):  # the daemon is gone; the loop will see the end of file
             socket.send_fds(self._connection, [json.dumps(message).encode()], fds or [])
+
+
+def _run_out(sweep: Sweep) -> None:
+    while not sweep.step(time.monotonic()):
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.002)
 
 
 def _is_younger(process: Process, ticks: int, last_pid: int) -> bool:

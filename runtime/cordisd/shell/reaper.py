@@ -44,13 +44,6 @@ def descendants(root: int) -> list[Process]:
     return found
 
 
-def innermost(pid: int) -> int:
-    """The end of the chain of only children that begins with `pid`."""
-    while len(below := list(children(pid))) == 1:
-        [pid] = below
-    return pid
-
-
 def children(pid: int) -> Iterator[int]:
     """The pids whose parent is `pid`, zombies included."""
     if not _kernel_lists_children():

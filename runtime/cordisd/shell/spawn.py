@@ -89,7 +89,10 @@ def _become(user: tuple[int, int, list[int]] | None, rlimits: dict[str, int]) ->
     signal.set_wakeup_fd(-1)
     prctl.become_subreaper()
     for name, limit in rlimits.items():
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name.upper()}"), (limit, limit))
+        try:
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name.upper()}"), (limit, limit))
+        except ValueError as failure:
+            raise ValueError(f"rlimits.{name}: {failure}") from failure
     if user:
         uid, gid, groups = user
         os.fchown(0, uid, -1)  # the terminal: what reopens it must be allowed to

@@ -33,7 +33,7 @@ class SpillFolder:
             OSError: the folder or the file cannot be made.
         """
         if not self._path:
-            os.makedirs(self._parent, exist_ok=True)
+            _make_folders(self._parent)
             path = tempfile.mkdtemp(prefix=f"{self._session_id}-", dir=self._parent)
             self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             if os.fstat(self._folder).st_uid != os.geteuid():
@@ -67,6 +67,14 @@ class SpillFolder:
         if self._reader is not None:
             os.fchown(descriptor, -1, self._reader.gid)
             os.fchmod(descriptor, mode)
+
+
+def _make_folders(path: str) -> None:
+    """Those that are missing, open to all whatever the umask is: the folders in them are not."""
+    if not os.path.isdir(path):
+        _make_folders(os.path.dirname(path))
+        os.mkdir(path)
+        os.chmod(path, 0o755)
 
 
 class Spill:

@@ -83,12 +83,10 @@ def target_of(pid: int, fd: int) -> str:
         return ""
 
 
-def is_in(pid: int, place: str) -> bool:
-    """Whether a process works in the directory that it knows as `place`."""
-    try:
-        return os.path.samefile(f"/proc/{pid}/cwd", f"/proc/{pid}/root{place}")
-    except OSError:
-        return False
+def cwd_of(pid: int) -> str:
+    """Where a process is, by the name that it knows."""
+    root, place = os.readlink(f"/proc/{pid}/root"), os.readlink(f"/proc/{pid}/cwd")
+    return place if root == "/" else place.removeprefix(root) or "/"
 
 
 def reads_from(pid: int, terminals: Collection[str]) -> bool | None:

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn
 
@@ -20,7 +19,7 @@ from cordisd.shell.launch import Place
 def start_inside(place: Place, main: str, connection_fd: int) -> int:
     """The pid of a new process that runs `main` ("module:function") with a socket, in a place.
 
-    If it cannot get there, it sends why as plain text and ends.
+    The second argument of the function is empty, or why the process could not get there.
     """
     child = os.fork()
     if child:
@@ -39,18 +38,17 @@ def _run(place: Place, main: str, connection_fd: int) -> NoReturn:
     os.closerange(3, connection_fd)
     os.closerange(connection_fd + 1, os.sysconf("SC_OPEN_MAX"))
     connection = socket.socket(fileno=connection_fd)
+    module, _, name = main.partition(":")
+    function = getattr(import_module(module), name)  # inside, its file may not exist
+    reason = ""
     try:
-        module, _, name = main.partition(":")
-        function = getattr(import_module(module), name)  # inside, its file may not exist
         _enter(place)
     except OSError as failure:
-        with suppress(OSError):
-            connection.sendall(f"cannot get to where the session's shell is: {failure.strerror}".encode())
-        os._exit(1)
+        reason = f"cannot get to where the session's shell is: {failure.strerror}"
     prctl.ask_for_signal_at_parents_death(signal.SIGKILL)
     prctl.forbid_tracing()  # it has the daemon's environment in its memory
     try:
-        function(connection)
+        function(connection, reason)
     except BaseException:
         sys.excepthook(*sys.exc_info())
         os._exit(1)
@@ -79,6 +77,8 @@ def _enter(place: Place) -> None:
         os.close(handle)
     if in_same_users:
         _become(place)
+    os.umask(place.umask)
+    prctl.keep_capabilities(place.capabilities)
 
 
 def _become(place: Place) -> None:
