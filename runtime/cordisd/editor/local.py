@@ -70,7 +70,7 @@ class LocalFiles:
         target = os.path.realpath(path)
         status = _status(path, "edit")
         linked = status.st_nlink > 1
-        async with lock_of(await self.lock_name(path)):
+        async with lock_of(_lock_name(target, status)):
             quick = status.st_size <= _MAX_INLINE_BYTES and not linked
             return await self._write(quick, lambda: _rewrite(path, target, change, self._apart))
 
@@ -80,15 +80,10 @@ class LocalFiles:
     async def lock_name(self, path: str) -> str:
         """What all names of a file have in common, below whatever root they are looked at."""
         target = os.path.realpath(path)
+        status = None
         with suppress(OSError):
             status = os.stat(target)
-            # What has two names is one file by both; it is overwritten by a process that takes its time.
-            if status.st_nlink > 1:
-                return f"{status.st_dev}:{status.st_ino}"
-        with suppress(OSError):  # the file itself may be replaced meanwhile, its folder not
-            folder = os.stat(os.path.dirname(target))
-            return f"{folder.st_dev}:{folder.st_ino}/{os.path.basename(target)}"
-        return target
+        return _lock_name(target, status)
 
     async def remove(self, path: str, check: Callable[[bytes], None]) -> None:
         target = os.path.realpath(path)
@@ -106,6 +101,17 @@ class LocalFiles:
             done = await _to_its_end(work)
         self._last_write_s = time.monotonic() - started
         return done
+
+
+def _lock_name(target: str, status: os.stat_result | None) -> str:
+    # What has two names is one file by both; it is overwritten by a process that takes its time.
+    if status is not None and status.st_nlink > 1:
+        return f"{status.st_dev}:{status.st_ino}"
+    folder, _, name = target.rpartition("/")
+    with suppress(OSError):  # the file itself may be replaced meanwhile, its folder not
+        found = os.stat(folder or "/")
+        return f"{found.st_dev}:{found.st_ino}/{name}"
+    return target
 
 
 def lock_of(target: str) -> asyncio.Lock:
