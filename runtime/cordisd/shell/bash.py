@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from shlex import quote
@@ -25,11 +24,11 @@ from cordisd.shell.report import (
     background_section,
     capture_of,
     death_line,
+    ending_of,
     lines,
     notice_after,
     notice_before,
     shown_output,
-    signal_name,
 )
 from cordisd.shell.spill import Spill, SpillFolder
 from cordisd.shell.stop import UNFINISHED, USABLE, last_moment, stop
@@ -239,7 +238,7 @@ class Bash:
         if live.exit_status is None:
             how = "[The persistent shell could not run commands any more.]"
         else:
-            how = death_line(*_ending_of(live.exit_status)).replace("[shell", "[before this call: shell")
+            how = death_line(*ending_of(live.exit_status)).replace("[shell", "[before this call: shell")
         note = lines(background_section(live.background), how, WAS_RESET_NOTICE)
         if note not in self._notes:
             self._notes.append(note)
@@ -295,7 +294,7 @@ class Bash:
         reconnected: list[str] = []
         lost = ending not in USABLE or (stopped is Ending.EXPIRED and settings.on_timeout == "reset")
         if ending is Ending.DIED and live.exit_status is not None:
-            exit_code, signal_word = _ending_of(live.exit_status)
+            exit_code, signal_word = ending_of(live.exit_status)
         elif ending in USABLE:
             self._status = exchange.status
             if ending is Ending.FINISHED or exchange.aborted:
@@ -327,9 +326,3 @@ def _encoded(command: str) -> bytes:
         return command.encode()
     except UnicodeEncodeError:
         return command.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
-
-
-def _ending_of(wait_status: int) -> tuple[int | None, str | None]:
-    """Exit code and signal name of a wait status; one of them is None."""
-    code = os.waitstatus_to_exitcode(wait_status)
-    return (code, None) if code >= 0 else (None, signal_name(-code) or f"signal {-code}")

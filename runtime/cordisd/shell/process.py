@@ -170,7 +170,7 @@ class _Keeper:
                 if not self._owns(message["realm"], place.pid):
                     raise ProcessLookupError("the session's shell has ended")
                 pid = start_inside(place, message["main"], fds[0])
-            except Exception as failure:
+            except OSError as failure:
                 self._send({"id": message["id"], "error": str(failure)})
                 return
         self._shells[pid] = message["realm"]
@@ -188,8 +188,7 @@ class _Keeper:
             return  # a zombie: about to be reaped
         self._ending.add(shell)
         if shell in self._workers:  # it ends with its connection; it may have a file half written
-            alive = lambda: [one] if (one := process_of(shell)) == itself else []  # noqa: E731
-            self._sweep(alive, _TERM_GRACE_S, lambda: None)
+            self._sweep(lambda: [itself] if process_of(shell) == itself else [], _TERM_GRACE_S, lambda: None)
             return
         send(itself, signal.SIGSTOP)
         self._sweep(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import dataclass
 from typing import Literal
@@ -154,6 +155,14 @@ def death_line(exit_code: int | None, signal_word: str | None) -> str:
     if signal_word is not None:
         return f"[shell killed by signal: {signal_word}]"
     return "[shell exited]" if exit_code is None else f"[shell exited: code {exit_code}]"
+
+
+def ending_of(wait_status: int | None) -> tuple[int | None, str | None]:
+    """Exit code and signal name of a process; one of them is None, both while it runs."""
+    if wait_status is None:
+        return None, None
+    code = os.waitstatus_to_exitcode(wait_status)
+    return (code, None) if code >= 0 else (None, signal_name(-code) or f"{-code}")
 
 
 def signal_name(number: int) -> str | None:

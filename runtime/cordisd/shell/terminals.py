@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from cordisd.shell.guardian import Guardian
 from cordisd.shell.keys import key_bytes
 from cordisd.shell.launch import Launch, ShellSpec
 from cordisd.shell.output import Capture
-from cordisd.shell.report import lines, shown_output, signal_name
+from cordisd.shell.report import ending_of, lines, shown_output
 from cordisd.shell.screen import Picture
 from cordisd.shell.terminal import Stop, Terminal
 from cordisd.shell.unread import compiled
@@ -253,7 +252,7 @@ class Terminals:
             if terminal.take_rearranged():
                 hint = "[The program moves about the screen; screen: true shows it as it looks.]"
         body, truncated = shown_output(capture, self._settings.max_output_chars, "headTail")
-        exit_code, signal_word = _ending(terminal.exit_status)
+        exit_code, signal_word = ending_of(terminal.exit_status)
         text = lines(
             head,
             body or ("" if screen else "[no new output]"),
@@ -289,15 +288,7 @@ def _screen_line(picture: Picture) -> str:
 
 
 def _state(terminal: Terminal) -> str:
-    exit_code, signal_word = _ending(terminal.exit_status)
+    exit_code, signal_word = ending_of(terminal.exit_status)
     if signal_word is not None:
         return f"killed by signal {signal_word}"
     return "running" if exit_code is None else f"exited with code {exit_code}"
-
-
-def _ending(wait_status: int | None) -> tuple[int | None, str | None]:
-    """Exit code and signal name of a wait status; at most one is there."""
-    if wait_status is None:
-        return None, None
-    code = os.waitstatus_to_exitcode(wait_status)
-    return (code, None) if code >= 0 else (None, signal_name(-code) or f"{-code}")
