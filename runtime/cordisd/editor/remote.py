@@ -122,7 +122,9 @@ class RemoteFiles(Generic[P]):
                     "The process that reaches the session's files has ended. Look at the file before you "
                     "try again."
                 ) from failure
-            except asyncio.CancelledError:  # it may still go to its end there, and its answer nowhere
+            except ToolError:  # an answer like another
+                raise
+            except BaseException:  # it may still go to its end there; nobody here knows how far it is
                 self.close()
                 raise
 

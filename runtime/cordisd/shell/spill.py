@@ -35,10 +35,11 @@ class SpillFolder:
         if not self._path:
             _make_folders(self._parent)
             path = tempfile.mkdtemp(prefix=f"{self._session_id}-", dir=self._parent)
-            self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            if os.fstat(self._folder).st_uid != os.geteuid():
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            if os.fstat(folder).st_uid != os.geteuid():
+                os.close(folder)
                 raise PermissionError(errno.EPERM, "somebody else has replaced the folder")
-            self._path = path
+            self._folder, self._path = folder, path
             self._share(self._folder, 0o750)
         name = f"{len(self._names) + 1}.txt"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
