@@ -22,6 +22,7 @@ class Sleeper:
         parameters = {"type": "object", "properties": {"seconds": {"type": "number"}}}
         self.schema = ToolSchema(name, "sleeps", parameters)
         self.parallel_safe = parallel_safe
+        self.contract = 1
 
     async def run(self, arguments: dict[str, Any], call: ToolCall) -> ToolResult:
         self.running.add(call.call_id)

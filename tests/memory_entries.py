@@ -17,6 +17,7 @@ class HistoryCounter:
     """A tool that says how many histories there are; from its first call on, without the cyclic collector."""
 
     parallel_safe = False
+    contract = 1
     schema = ToolSchema("histories", "counts", {"type": "object", "properties": {}})
 
     async def run(self, arguments: dict[str, Any], call: ToolCall) -> ToolResult:

@@ -14,7 +14,13 @@
     │   ├── SessionExistsError      -32001  the id is taken, in this process or on disk
     │   ├── SessionNotFoundError    -32002  no live or stored session of that id
     │   ├── SessionBusyError        -32003  another process or connection owns it
-    │   └── NotInitializedError     -32004  a request came before `initialize`, or after `shutdown` began
+    │   ├── NotInitializedError     -32004  a request came before `initialize`, or after `shutdown` began
+    │   └── SessionBegunError       -32005  too late: the session has begun
+    ├── PresetError                 -32020  no such preset, or one that cannot be mounted
+    │   └── PresetMismatchError     -32021  an agent is not the one that the client requires
+    ├── ProfileError                -32603  a frozen profile breaks a rule, or its lock file cannot be read
+    │   ├── ProfileHashMismatchError  2301  a frozen profile is not what was locked; nothing is sent
+    │   └── ProfileOverrideError      2303  something would change a pinned value; it is refused
     └── LogError                    -32010
         ├── LogWriteError           -32011  an event could not be made durable; ends the session
         ├── LogCorruptError         -32012  damage inside committed data; nothing was changed
@@ -33,6 +39,8 @@ class CordisError(Exception):
     """Root of every error that the runtime raises on purpose."""
 
     rpc_code = -32603
+    code_name: str | None = None
+    """Name of the error in `error.data.code`, for those that have one."""
 
 
 class Problem(NamedTuple):
@@ -126,6 +134,43 @@ class NotInitializedError(SessionError):
     """The connection is not ready for this request: not initialized yet, or shutting down."""
 
     rpc_code = -32004
+
+
+class SessionBegunError(SessionError):
+    """What was asked for is possible before the first event of a session only."""
+
+    rpc_code = -32005
+
+
+class PresetError(CordisError):
+    """There is no such preset, or it cannot be mounted; the message lists those there are, or says why."""
+
+    rpc_code = -32020
+
+
+class PresetMismatchError(PresetError):
+    """The digest of an agent is not the one that the client requires."""
+
+    rpc_code = -32021
+    code_name = "preset_mismatch"
+
+
+class ProfileError(CordisError):
+    """A frozen profile breaks a rule of frozen profiles, or its lock file cannot be read or written."""
+
+
+class ProfileHashMismatchError(ProfileError):
+    """What a frozen profile resolves to, or what is about to be sent for it, is not what was locked."""
+
+    rpc_code = 2301
+    code_name = "profile_hash_mismatch"
+
+
+class ProfileOverrideError(ProfileError):
+    """An environment variable or a field would change what a frozen profile pins."""
+
+    rpc_code = 2303
+    code_name = "profile_override_refused"
 
 
 class LogError(CordisError):

@@ -21,6 +21,8 @@ EnvironmentVariables = dict[
     Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")],
 ]
 
+FolderPath = Annotated[str, Field(min_length=1)]
+
 
 class EntryConfig(BaseModel):
     """Frozen, strict configuration of one entry; unknown keys are errors."""

@@ -30,6 +30,11 @@ def shipped_names() -> list[str]:
     return sorted(found)
 
 
+def presets_folder() -> Path:
+    """The folder of the shipped agent presets."""
+    return next((path for path in _folders() if path.name == "presets" and path.is_dir()), Path("presets"))
+
+
 def composition_path(named: str) -> Path:
     """The file that a command line or environment means: a shipped name, else a path.
 

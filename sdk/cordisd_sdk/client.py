@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, cast
 
-from cordisd import wire
+from cordisd import shapes, wire
 from cordisd.events import JsonObject
 from cordisd_sdk.connect import Connection
 from cordisd_sdk.errors import ConnectionClosedError, SdkError
@@ -43,7 +43,7 @@ class AsyncClient:
         self._connection: Connection | None = None
         self._sessions: dict[str, AsyncSession] = {}
         self._closing: asyncio.Task[None] | None = None
-        self.server: wire.InitializeResult = {}
+        self.server: shapes.InitializeResult = {}
         """What the daemon said of itself when it was started."""
 
     async def __aenter__(self) -> Self:
@@ -81,7 +81,7 @@ class AsyncClient:
         except BaseException:
             await self.close()
             raise
-        self.server = cast(wire.InitializeResult, answer)
+        self.server = cast(shapes.InitializeResult, answer)
         if "maxFrameBytes" in self.server:
             connection.max_request_bytes = self.server["maxFrameBytes"]
             if "max_frame_bytes" not in chosen:
@@ -135,10 +135,10 @@ class AsyncClient:
         await self.request(wire.SESSION_RESUME, {"sessionId": id})
         return self.session(id)
 
-    async def list(self) -> builtins.list[wire.SessionSummary]:
+    async def list(self) -> builtins.list[shapes.SessionSummary]:
         """The live sessions of the daemon."""
         answer = await self.request(wire.SESSION_LIST, {})
-        return cast(builtins.list[wire.SessionSummary], answer["sessions"])
+        return cast(builtins.list[shapes.SessionSummary], answer["sessions"])
 
     async def ping(self) -> None:
         """Return when the daemon has answered."""
@@ -191,8 +191,8 @@ class AsyncClient:
         """The last 400 lines of the daemon's stderr."""
         return "" if self._connection is None else self._connection.process.stderr_tail
 
-    def _initialize_params(self) -> wire.InitializeParams:
-        params: wire.InitializeParams = {
+    def _initialize_params(self) -> shapes.InitializeParams:
+        params: shapes.InitializeParams = {
             "cwd": workspace(self._options),
             "provider": self._options.get("provider", DEFAULT_PROVIDER),
             "model": self._options.get("model", DEFAULT_MODEL),
@@ -201,4 +201,8 @@ class AsyncClient:
             params["maxTokens"] = self._options["max_tokens"]
         if "reasoning_effort" in self._options:
             params["reasoningEffort"] = self._options["reasoning_effort"]
+        if "preset" in self._options:
+            params["preset"] = self._options["preset"]
+        if "require_preset" in self._options:
+            params["requirePreset"] = self._options["require_preset"]
         return params

@@ -31,6 +31,10 @@ class DaemonOptions(TypedDict, total=False):
     """Limit of each model answer; the composition's without it."""
     reasoning_effort: str
     """One of those that the model offers; the composition's without it."""
+    preset: str
+    """Agent preset of new sessions; the daemon's default agent without it."""
+    require_preset: str
+    """Digest (`sha256:…`) that the agent of every new session must have; starting is refused otherwise."""
     base_url: str
     """Endpoint of the model; together with `api_key` it replaces any endpoint of the environment."""
     api_key: str

@@ -25,7 +25,7 @@ class RunResult:
     finish_reason: str | None
     """The published kind: completed, max-tokens, error, aborted, blocked. None: the prompt had no turn."""
     stop_reason: str | None
-    """Our finer word for it, see `cordisd.wire.StopReason`. None from daemons that do not tell."""
+    """Our finer word for it, see `cordisd.shapes.StopReason`. None from daemons that do not tell."""
     turn: int | None
     """Number of its turn in the session, from 1. None when it was taken off the queue before."""
     usage: Usage

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, TypedDict, cast
 
-from cordisd import wire
+from cordisd import shapes, wire
 from cordisd.events import JsonObject
 from cordisd_sdk.connect import Notification
 from cordisd_sdk.errors import ProtocolError, RequestTimeoutError, SdkError
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 class SessionOptions(TypedDict, total=False):
     """What a new session may have of its own; the client's values without it."""
 
+    preset: str
+    """Name of an agent preset."""
+    require_preset: str
+    """Digest that the agent must have; the session is refused otherwise."""
     cwd: str
     provider: str
     model: str
@@ -29,7 +33,12 @@ class SessionOptions(TypedDict, total=False):
     attempt: int
 
 
-WIRE_NAMES = {"max_tokens": "maxTokens", "rollout_id": "rolloutId", "group_id": "groupId"}
+WIRE_NAMES = {
+    "max_tokens": "maxTokens",
+    "rollout_id": "rolloutId",
+    "group_id": "groupId",
+    "require_preset": "requirePreset",
+}
 
 
 class AsyncSession:
@@ -43,11 +52,11 @@ class AsyncSession:
         self.id = session_id or f"session-{uuid.uuid4().hex}"
         self._options = options
         self._creation = asyncio.Lock()
-        self._created: wire.SessionCreateResult | None = None
+        self._created: shapes.SessionCreateResult | None = None
         self._prompts: list[AsyncPrompt] = []
         self._keyed: dict[str, AsyncPrompt] = {}
 
-    async def create(self) -> wire.SessionCreateResult:
+    async def create(self) -> shapes.SessionCreateResult:
         """Have the daemon make the session now; later calls return the same answer.
 
         Raises:
@@ -57,7 +66,7 @@ class AsyncSession:
             if self._created is None:
                 named = {WIRE_NAMES.get(name, name): value for name, value in self._options.items()}
                 result = await self._client.request(wire.SESSION_CREATE, {"sessionId": self.id, **named})
-                self._created = cast(wire.SessionCreateResult, result)
+                self._created = cast(shapes.SessionCreateResult, result)
         return self._created
 
     async def prompt(
@@ -140,10 +149,10 @@ class AsyncSession:
         params = {"sessionId": self.id, "contentBlocks": _blocks(message)}
         return str((await self._client.request(wire.SESSION_STEER, params))["messageId"])
 
-    async def cancel(self, queue: wire.QueuePolicy = "drop") -> wire.SessionCancelResult:
+    async def cancel(self, queue: shapes.QueuePolicy = "drop") -> shapes.SessionCancelResult:
         """Cancel the running turn, and drop or keep the prompts behind it. Harmless when nothing runs."""
         params = {"sessionId": self.id, "queue": queue}
-        return cast(wire.SessionCancelResult, await self._client.request(wire.SESSION_CANCEL, params))
+        return cast(shapes.SessionCancelResult, await self._client.request(wire.SESSION_CANCEL, params))
 
     async def close(self) -> None:
         """Cancel what runs and end the session in the daemon; its log stays, for `AsyncClient.resume`."""
@@ -151,10 +160,10 @@ class AsyncSession:
         self._client.release(self)
         self.lose(lambda: SdkError(f"session {self.id!r} was closed before the prompt had run"))
 
-    async def get(self) -> wire.SessionGetResult:
+    async def get(self) -> shapes.SessionGetResult:
         """What the daemon knows of the session: status, model, usage, last sequence number, …"""
         answer = await self._client.request(wire.SESSION_GET, {"sessionId": self.id})
-        return cast(wire.SessionGetResult, answer)
+        return cast(shapes.SessionGetResult, answer)
 
     async def get_working_directory(self) -> str:
         """The directory in which its tools work."""

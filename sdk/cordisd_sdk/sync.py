@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from cordisd import wire
+from cordisd import shapes
 from cordisd.events import JsonObject
 from cordisd_sdk.client import AsyncClient
 from cordisd_sdk.errors import ConnectionClosedError, SdkError
@@ -77,7 +77,7 @@ class Client:
         """As `AsyncClient.resume`."""
         return Session(self, self.call(self._client.resume(id)))
 
-    def list(self) -> builtins.list[wire.SessionSummary]:
+    def list(self) -> builtins.list[shapes.SessionSummary]:
         """As `AsyncClient.list`."""
         return self.call(self._client.list())
 
@@ -92,7 +92,7 @@ class Client:
         return self.call(self._client.request(method, params, timeout_s=timeout_s))
 
     @property
-    def server(self) -> wire.InitializeResult:
+    def server(self) -> shapes.InitializeResult:
         """As `AsyncClient.server`."""
         return self._client.server
 
@@ -142,7 +142,7 @@ class Session:
         self._session = session
         self.id = session.id
 
-    def create(self) -> wire.SessionCreateResult:
+    def create(self) -> shapes.SessionCreateResult:
         """As `AsyncSession.create`."""
         return self._client.call(self._session.create())
 
@@ -186,7 +186,7 @@ class Session:
         """As `AsyncSession.steer`."""
         return self._client.call(self._session.steer(message))
 
-    def cancel(self, queue: wire.QueuePolicy = "drop") -> wire.SessionCancelResult:
+    def cancel(self, queue: shapes.QueuePolicy = "drop") -> shapes.SessionCancelResult:
         """As `AsyncSession.cancel`."""
         return self._client.call(self._session.cancel(queue))
 
@@ -194,7 +194,7 @@ class Session:
         """As `AsyncSession.close`."""
         self._client.call(self._session.close())
 
-    def get(self) -> wire.SessionGetResult:
+    def get(self) -> shapes.SessionGetResult:
         """As `AsyncSession.get`."""
         return self._client.call(self._session.get())
 

@@ -140,16 +140,11 @@ def test_a_runtime_context_is_told_again_only_when_it_changes(tmp_path: Path) ->
         ]  # fmt: skip
 
 
-def test_a_tool_order_that_names_a_missing_tool_fails_the_turn_before_its_step(tmp_path: Path) -> None:
+def test_a_tool_order_that_names_a_missing_tool_fails_the_start(tmp_path: Path) -> None:
     patch = "- insert: [{id: agent, name: agent, config: {toolOrder: [nope, '<unlisted-tools>']}}]\n"
-    with MockChatThread([]) as mock, daemon_with(tmp_path, patch, mock.url) as daemon:
-        daemon.initialize()
-        events = daemon.run("s", "go")
-        assert [event["type"] for event in events] == [
-            "agent/inbox/spliced", "turn/start", "agent/inbox/spliced", "turn/end",
-        ]  # fmt: skip
-        assert 'names "nope"' in events[-1]["data"]["reason"]["error"]["message"]
-        assert mock.requests == []
+    with daemon_with(tmp_path, patch) as daemon:
+        assert daemon.process.wait(20) == 2
+    assert 'names "nope", which no entry offers; tools: bash, str_replace_editor' in daemon.stderr.decode()
 
 
 def test_a_tool_order_puts_the_tools_of_the_request_in_order(tmp_path: Path) -> None:

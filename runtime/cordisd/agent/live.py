@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from cordisd.agent.agent import Agent
 from cordisd.agent.run import Runner
-from cordisd.services.models import RequestConfig
+from cordisd.agent.settings import SessionSettings
 from cordisd.session.session import Session, new_message
 
 logger = logging.getLogger(__name__)
-
-
-class SessionSettings(NamedTuple):
-    """What a connection has chosen for the sessions it makes. `cwd` is absolute."""
-
-    cwd: str
-    config: RequestConfig
 
 
 @dataclass(slots=True)
@@ -25,6 +18,8 @@ class Live:
     """A session in memory, with what drives it. `owner` is the connection that made or resumed it."""
 
     session: Session
+    agent: Agent
+    settings: SessionSettings
     runner: Runner
     owner: object
 

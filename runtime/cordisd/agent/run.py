@@ -10,8 +10,15 @@ from typing import Final, NamedTuple
 
 from cordisd.agent import inbox
 from cordisd.agent.request import ModelError
-from cordisd.agent.turn import LoopSettings, run_turn, take_messages
-from cordisd.errors import CordisError, LogWriteError, SessionError, UnsupportedContentError
+from cordisd.agent.settings import LoopSettings
+from cordisd.agent.turn import run_turn, take_messages
+from cordisd.errors import (
+    CordisError,
+    LogWriteError,
+    ProfileHashMismatchError,
+    SessionError,
+    UnsupportedContentError,
+)
 from cordisd.events import Failure, JsonObject
 from cordisd.session.session import Session, new_message
 
@@ -211,6 +218,8 @@ def _failed(error: Exception) -> JsonObject:
             code = "LOG_WRITE_FAILED"
         case UnsupportedContentError():
             code = "UNSUPPORTED_CONTENT"
+        case ProfileHashMismatchError():
+            code = "PROFILE_HASH_MISMATCH"
         case _:
             code = "UNKNOWN"
     failure: Failure = {"message": str(error) or type(error).__name__, "code": code}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Literal
 
 from cordisd.agent import inbox
 from cordisd.agent.calls import refuse_calls, run_calls
+from cordisd.agent.profile import Profile
 from cordisd.agent.request import Answer, ask_model, log_answer
+from cordisd.agent.settings import LoopSettings
 from cordisd.events import JsonObject, encode_json
 from cordisd.services.models import ModelRequest
 from cordisd.services.prompt import Assembly, PromptRegistry, interpolate, render
@@ -15,12 +18,6 @@ from cordisd.services.tools import Tool, ToolRegistry
 from cordisd.session.session import Session, new_message
 
 TurnResult = Literal["completed", "max-tokens"]
-
-
-class LoopSettings(NamedTuple):
-    """How the loop runs a turn."""
-
-    max_parallel_tool_calls: int = 10
 
 
 async def run_turn(
@@ -37,7 +34,7 @@ async def run_turn(
     while True:
         step += 1
         tools = session.scope.get(ToolRegistry).all()
-        assembly = session.scope.get(PromptRegistry).assemble([tool.schema for tool in tools.values()])
+        assembly = assemble(session, tools)
         answer = await _step(session, turn, step, claimed, assembly, tools, settings)
         await session.log.end_step()
         if answer.reason == "max-tokens":
@@ -46,6 +43,15 @@ async def run_turn(
         if not ran_tools and not session.memory.inbox["next-step"]:
             return result
         claimed = inbox.claim(session, first_step=False)
+
+
+def assemble(session: Session, tools: Mapping[str, Tool]) -> Assembly:
+    """The prompt of the next step, with `tools` on offer.
+
+    Raises:
+        PromptError: it cannot be assembled.
+    """
+    return session.scope.get(PromptRegistry).assemble([tool.schema for tool in tools.values()])
 
 
 def take_messages(session: Session, turn: int, claimed: list[JsonObject]) -> None:
@@ -72,7 +78,7 @@ async def _step(
     try:
         for message in claimed:
             session.add_user_message(message)
-        request = _prepare(session, assembly, first_step=step == 1)
+        request = prepare_request(session, assembly, first_step=step == 1)
         answer = await ask_model(session, turn, step, request)
         marks: JsonObject = {}
         if "finishReason" in answer.finish:
@@ -90,9 +96,17 @@ async def _step(
         session.log.append("step/end", place)
 
 
-def _prepare(session: Session, assembly: Assembly, *, first_step: bool) -> ModelRequest:
-    """The request of this step; logs the header and the context where they differ from the last ones."""
+def prepare_request(session: Session, assembly: Assembly, *, first_step: bool) -> ModelRequest:
+    """The request of this step; logs the header and the context where they differ from the last ones.
+
+    Raises:
+        PromptError: the prompt cannot be rendered.
+        ProfileError: the agent is frozen, and this is not what was locked.
+    """
     system = render(assembly)
+    profile = session.scope.find(Profile)
+    if profile is not None:
+        profile.check_request(system, assembly.tools, assembly.contexts)
     if first_step:
         _tell_runtime_context(session, assembly)
     config = session.config
@@ -135,7 +149,9 @@ def _log_header(session: Session, header: JsonObject, parameters: JsonObject) ->
         return
     changed = [part for part in ("config", "system", "tools") if header.get(part) != (last or {}).get(part)]
     data: JsonObject = {"header": header, "reason": "initial"}
-    if last is not None:
+    if last is None:
+        _log_agent(session)
+    else:
         data["reason"] = "resume" if resumed else "change"
         data["cause"] = changed
     if parameters:
@@ -148,6 +164,15 @@ def _log_header(session: Session, header: JsonObject, parameters: JsonObject) ->
     }
     session.memory.header = header
     session.log.append("request/header", data)
+
+
+def _log_agent(session: Session) -> None:
+    """Log which preset the session was made with; not as its first event, which published readers expect."""
+    header = session.header
+    if header.agent_preset is not None:
+        session.log.append("agent-preset/selected", {"agentPreset": header.agent_preset})
+    if "profile" in header.cordisd:
+        session.log.append("profile/verified", header.cordisd["profile"], ignorable=True)
 
 
 def _tell_runtime_context(session: Session, assembly: Assembly) -> None:

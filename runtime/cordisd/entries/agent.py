@@ -8,10 +8,12 @@ from typing import ClassVar
 
 from pydantic import field_validator
 
-from cordisd.agent.turn import LoopSettings
+from cordisd.agent.settings import LoopSettings
 from cordisd.errors import PromptError
+from cordisd.events import JsonObject
 from cordisd.kernel.entry import Entry, Lifetime
 from cordisd.kernel.scope import Scope
+from cordisd.services.models import check_parameters
 from cordisd.services.prompt import PromptRegistry, check_tool_order
 from cordisd.session.title import TitleLimits
 from cordisd.settings import EntryConfig, PositiveInt
@@ -37,6 +39,13 @@ class LoopConfig(EntryConfig):
     """Order of the tools in the request: names, and `<unlisted-tools>` exactly once. None: by name."""
     session_title: SessionTitleConfig = SessionTitleConfig()
     """Limits of the title that a session gets from its first prompt."""
+    parameters: JsonObject = {}
+    """Members of the body of every model request of this agent, over those of the model's row."""
+
+    @field_validator("parameters")
+    @classmethod
+    def _are_parameters(cls, parameters: JsonObject) -> JsonObject:
+        return check_parameters(parameters)
 
     @field_validator("tool_order")
     @classmethod
@@ -49,7 +58,7 @@ class LoopConfig(EntryConfig):
 
 def provide_loop(config: LoopConfig, scope: Scope) -> None:
     """Put the loop's settings where the host looks for them."""
-    scope.provide(LoopSettings, LoopSettings(config.max_parallel_tool_calls))
+    scope.provide(LoopSettings, LoopSettings(config.max_parallel_tool_calls, config.parameters))
     title = config.session_title
     scope.provide(TitleLimits, TitleLimits(title.fallback_max_words, title.fallback_max_bytes))
     if config.tool_order is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar, Literal
 
 from cordisd.entries.agent import LoopConfig, provide_loop
+from cordisd.entries.runtime_context import environment_context
 from cordisd.kernel.entry import Entry, Lifetime
 from cordisd.kernel.scope import Scope
 from cordisd.services.prompt import PromptRegistry, Section
@@ -58,7 +58,6 @@ class AgentSpineEntry(Entry):
         if config.persona:
             scope.defer(prompts.add_section(Section("deployment:persona", 0, config.persona)))
         if config.include_runtime_context:
-            text = f"Working directory: {{{{cwd}}}}\nPlatform: {platform.system().lower()}"
-            scope.defer(prompts.add_context(Section("environment", 0, text)))
+            scope.defer(prompts.add_context(environment_context()))
         provide_loop(config, scope)
         yield

@@ -98,6 +98,7 @@ class BashTool:
     """The tool `bash` of one session. The shell starts at the first call."""
 
     parallel_safe = False
+    contract = 1
 
     def __init__(self, shell: Bash, realm: Realm, schema: ToolSchema) -> None:
         self.schema = schema

@@ -15,13 +15,17 @@ from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
 from cordisd.services.chat import endpoint
 from cordisd.services.chat.adapter import CatalogModel, ChatAdapter, ChatSettings
-from cordisd.services.chat.encode import encode_wire
-from cordisd.services.models import ModelInfo, ModelRegistry, RequestConfig
+from cordisd.services.models import (
+    ModelInfo,
+    ModelRegistry,
+    RequestConfig,
+    check_parameters,
+    limit_name,
+)
 from cordisd.services.retry import RetryPolicy
 from cordisd.services.secrets import SecretNames
 from cordisd.settings import EntryConfig, Milliseconds, PositiveInt
 
-_OWN_PARAMETERS = frozenset({"model", "messages", "tools"})
 _OWN_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 
 
@@ -74,16 +78,8 @@ class OpenAIConfig(EntryConfig):
 
     @field_validator("parameters")
     @classmethod
-    def _are_json_and_not_ours(cls, parameters: JsonObject) -> JsonObject:
-        if taken := sorted(_OWN_PARAMETERS & parameters.keys()):
-            raise ValueError(f'"{taken[0]}" is set by the daemon and cannot be a parameter')
-        if parameters.get("n") not in (None, 1):
-            raise ValueError("n must be 1: a step has one answer")
-        try:
-            encode_wire(parameters)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"not a JSON object: {error}") from error
-        return parameters
+    def _are_parameters(cls, parameters: JsonObject) -> JsonObject:
+        return check_parameters(parameters)
 
     @field_validator("headers")
     @classmethod
@@ -177,7 +173,7 @@ def request_parameters(written: JsonObject, config: RequestConfig) -> tuple[Json
     """The body members before and after `tools`: those written, with the session's limits in their place."""
     parameters = dict(written)
     if config.max_tokens is not None:
-        parameters[_limit_name(written)] = config.max_tokens
+        parameters[limit_name(written)] = config.max_tokens
     if config.reasoning_effort is not None:
         parameters["reasoning_effort"] = config.reasoning_effort
     return {}, parameters
@@ -188,14 +184,9 @@ def seconds_or_none(limit_ms: float) -> float | None:
     return limit_ms / 1000 if limit_ms else None
 
 
-def _limit_name(parameters: JsonObject) -> str:
-    # Some servers take only the newer name; a row that writes it says so.
-    return "max_completion_tokens" if "max_completion_tokens" in parameters else "max_tokens"
-
-
 def _written(parameters: JsonObject) -> ModelInfo:
     """The limits that a row's parameters set for every model."""
-    max_tokens, effort = parameters.get(_limit_name(parameters)), parameters.get("reasoning_effort")
+    max_tokens, effort = parameters.get(limit_name(parameters)), parameters.get("reasoning_effort")
     return ModelInfo(
         max_tokens=max_tokens if type(max_tokens) is int else None,
         reasoning_effort=effort if isinstance(effort, str) else None,

@@ -129,12 +129,18 @@ class ReplayAdapter(NamedTuple):
             )
 
     def parameters(self, config: RequestConfig) -> JsonObject:
-        """None: nothing is asked."""
-        return {}
+        """Those that the session's agent sets; nothing is sent."""
+        return dict(config.parameters)
 
     def encode_message(self, message: JsonObject) -> bytes:
         """The message as it is logged: `fromRequest` tokens look for their text in it."""
         return encode_json(message)
+
+    def encode_request(self, request: ModelRequest) -> bytes:
+        """What a recording answers to, as one JSON object; nothing is sent."""
+        tools = encode_json([tool.as_json() for tool in request.tools])
+        head = encode_json({"model": request.config.model, "system": request.system})[:-1]
+        return b'%b,"tools":%b,"messages":[%b]}' % (head, tools, b",".join(request.messages))
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Chunk]]:
         """The chunks of this session's next call, each after `pace_s` if that is set."""

@@ -111,6 +111,7 @@ class EditorTool:
     """The `Tool` over an `Editor`."""
 
     parallel_safe = False
+    contract = 1
 
     def __init__(self, make: Callable[[], Editor], schema: ToolSchema) -> None:
         self.schema = schema

@@ -133,6 +133,7 @@ class TerminalTool:
     """The tool `terminal` of one session. What it needs is imported at the first call."""
 
     parallel_safe = False
+    contract = 1
 
     def __init__(self, make: Callable[[], Terminals], description: str) -> None:
         self.schema = ToolSchema("terminal", description, _PARAMETERS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from yaml.nodes import MappingNode, Node, SequenceNode
@@ -12,7 +12,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 from cordisd.errors import nearest
 from cordisd.kernel.document import UnreadableError, fields, is_expression, is_string, read
 from cordisd.kernel.expr import Environment, evaluate
-from cordisd.kernel.javascript import ExpressionError, is_truthy
+from cordisd.kernel.javascript import ExpressionError, Value, is_truthy
 from cordisd.kernel.report import Report
 from cordisd.kernel.rows import FIELDS, Row, describe, read_rows
 from cordisd.kernel.strict import check
@@ -28,6 +28,10 @@ class Tree:
 
     env: Environment
     report: Report
+    literal: bool = False
+    """Whether `!!js` is refused: every value is written out."""
+    paths: list[str] = field(default_factory=list)
+    """Every file opened so far."""
     n_files: int = 0
 
     def open(self, path: str) -> list[Row]:
@@ -47,6 +51,16 @@ class Tree:
             row.children = self._included(row) if row.kind == "include" else self._grouped(row)
         return row.children
 
+    def evaluate(self, expression: str) -> Value:
+        """The value of a `!!js` expression.
+
+        Raises:
+            ExpressionError: it cannot be evaluated, or may not stand here.
+        """
+        if self.literal:
+            raise ExpressionError("a frozen preset writes every value out; !!js is refused in it")
+        return evaluate(expression, self.env)
+
     def is_disabled(self, row: Row) -> bool:
         """Whether the row is switched off: `disabled: true`, or an expression that is true now."""
         node = row.fields.get("disabled")
@@ -54,7 +68,7 @@ class Tree:
             return False
         if is_expression(node):
             try:
-                return is_truthy(evaluate(node.value, self.env))
+                return is_truthy(self.evaluate(node.value))
             except ExpressionError as error:
                 self.report.problem(node, str(error), row.id)
         elif node.tag.endswith(":bool"):
@@ -184,6 +198,7 @@ class Tree:
 
     def _read(self, path: str, asked_by: tuple[Node, Row] | None = None) -> Node | None:
         """The root of a file. One that cannot be opened is a fault of the row that asked for it."""
+        self.paths.append(path)
         try:
             root = read(path)
         except UnreadableError as error:

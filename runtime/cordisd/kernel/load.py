@@ -14,7 +14,6 @@ from cordisd.errors import Problem
 from cordisd.kernel.config import read_config
 from cordisd.kernel.document import construct, fields
 from cordisd.kernel.entry import Entry
-from cordisd.kernel.expr import evaluate
 from cordisd.kernel.include import Tree
 from cordisd.kernel.javascript import UNDEFINED
 from cordisd.kernel.names import EntryNameError, is_published, resolve
@@ -47,6 +46,8 @@ class Composition(NamedTuple):
     path: Path
     entries: tuple[LoadedEntry, ...]
     warnings: tuple[Problem, ...]
+    files: tuple[str, ...] = ()
+    """Every file that was read for it, the outermost first."""
 
     @property
     def host(self) -> tuple[LoadedEntry, ...]:
@@ -64,23 +65,24 @@ def load(
     *,
     patches: Sequence[str | os.PathLike[str]] = (),
     env: Mapping[str, str] | None = None,
+    literal: bool = False,
 ) -> Composition:
     """The composition of a file, with the patch lists of other files applied to it in order.
 
-    `env` is what expressions see as `process.env`; by default the process's. Nothing is written, and no
-    module of a disabled row is imported.
+    `env` is what expressions see as `process.env`; by default the process's. `literal` refuses expressions.
+    Nothing is written, and no module of a disabled row is imported.
 
     Raises:
         CompositionError: with every problem found, in file order.
     """
     report = Report()
-    tree = Tree(os.environ if env is None else env, report)
+    tree = Tree(os.environ if env is None else env, report, literal)
     rows = tree.open(os.fspath(path))
     for patch in patches:
         tree.patch_with(rows, os.fspath(patch), (os.path.realpath(path),))
     entries = _load_rows(tree, rows, {})
     report.raise_problems()
-    return Composition(Path(path), tuple(entries), report.warnings())
+    return Composition(Path(path), tuple(entries), report.warnings(), tuple(tree.paths))
 
 
 def _load_rows(tree: Tree, rows: Sequence[Row], isolate: Mapping[str, str]) -> list[LoadedEntry]:
@@ -124,7 +126,7 @@ def _config(tree: Tree, row: Row) -> dict[str, object]:
     node = row.fields.get("config")
     if node is None:
         return {}
-    value = construct(node, partial(evaluate, env=tree.env), partial(tree.report.problem, entry_id=row.id))
+    value = construct(node, tree.evaluate, partial(tree.report.problem, entry_id=row.id))
     if isinstance(value, dict):
         return value
     if value is not None and value is not UNDEFINED:

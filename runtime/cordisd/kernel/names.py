@@ -20,13 +20,19 @@ OURS: Final[Mapping[str, str]] = {
     "agent": "cordisd.entries.agent:AgentEntry",
     "bash": "cordisd.entries.bash:BashEntry",
     "openai": "cordisd.entries.openai:OpenAIEntry",
+    "host-section": "cordisd.entries.section:HostSectionEntry",
     "persona": "cordisd.entries.persona:PersonaEntry",
+    "presets": "cordisd.entries.presets:PresetsEntry",
+    "profile": "cordisd.entries.profile:ProfileEntry",
     "replay": "cordisd.entries.replay:ReplayEntry",
+    "runtime-context": "cordisd.entries.runtime_context:RuntimeContextEntry",
+    "section": "cordisd.entries.section:SectionEntry",
     "sessions-jsonl": "cordisd.entries.sessions_jsonl:SessionsJsonlEntry",
     "str-replace-editor": "cordisd.entries.str_replace_editor:StrReplaceEditorEntry",
     "terminal": "cordisd.entries.terminal:TerminalEntry",
 }
 PUBLISHED: Final[Mapping[str, str]] = {
+    "dsh-agent-presets": OURS["presets"],
     "dsh-agent-spine-demo": "cordisd.entries.agent_spine:AgentSpineEntry",
     "dsh-llm-deepseek": "cordisd.entries.llm_deepseek:LlmDeepseekEntry",
     "dsh-llm-replay": OURS["replay"],
@@ -84,6 +90,13 @@ class EntryName(NamedTuple):
 def is_published(name: str) -> bool:
     """Whether a name is one of the reference's, with or without its scope."""
     return name.removeprefix(PUBLISHED_SCOPE) in PUBLISHED
+
+
+def canonical(name: str) -> str:
+    """Our own name for what `name` stands for, if there is one; else `name` without the published scope."""
+    short = name.removeprefix(PUBLISHED_SCOPE)
+    reference = PUBLISHED.get(short)
+    return next((ours for ours, its in OURS.items() if its == reference), short)
 
 
 def resolve(name: str) -> EntryName:

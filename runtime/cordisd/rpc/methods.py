@@ -7,10 +7,12 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cordisd.agent.live import SessionSettings
+from cordisd.agent import sessions
+from cordisd.agent.settings import SessionSettings
 from cordisd.errors import InvalidParamsError
 from cordisd.events import JsonObject
 from cordisd.rpc import params as p
+from cordisd.rpc import presets
 from cordisd.session.session import new_message
 
 if TYPE_CHECKING:
@@ -33,22 +35,29 @@ class Method(NamedTuple):
 async def create(peer: Peer, params: p.CreateSession) -> JsonObject:
     """`session/create`: a new session, without a prompt."""
     base = peer.settings()
+    preset = params.preset or base.preset
+    required = params.require_preset or base.required_digest
     cwd = os.path.normpath(os.path.join(base.cwd, params.cwd or ""))
     session_id = params.session_id or str(uuid.uuid4())
     choices = {"provider": params.provider, "model": params.model, "maxTokens": params.max_tokens}
     identity = {"rolloutId": params.rollout_id, "groupId": params.group_id, "attempt": params.attempt}
     async with peer.host.in_order(session_id):
-        live = await peer.host.create(
-            session_id, SessionSettings(cwd, base.config), peer, _given(choices), _given(identity)
+        live = await sessions.create(
+            peer.host,
+            session_id,
+            SessionSettings(cwd, base.config, preset, required),
+            peer,
+            _given(choices),
+            _given(identity),
         )
-    return {"sessionId": live.session.id, "preset": None, "digest": None, "cwd": live.session.realm.cwd}
+    return {"sessionId": live.session.id, **live.agent.identity(), "cwd": live.session.realm.cwd}
 
 
 async def prompt(peer: Peer, params: p.Prompt) -> JsonObject:
     """`session/prompt`: queue a prompt; the answer means that it is on disk, not that it has run."""
     content = _blocks(params.content_blocks)
     async with peer.host.in_order(params.session_id):
-        live = await peer.host.obtain(params.session_id, peer.settings(), peer)
+        live = await sessions.obtain(peer.host, params.session_id, peer.settings(), peer)
         message_id = live.runner.prompt(content, params.idempotency_key)
     live.session.log.commit()
     return {"messageId": message_id}
@@ -88,7 +97,7 @@ async def close(peer: Peer, params: p.OfSession) -> JsonObject:
 async def resume(peer: Peer, params: p.OfSession) -> JsonObject:
     """`session/resume`: a stored session goes on."""
     async with peer.host.in_order(params.session_id):
-        await peer.host.resume(params.session_id, peer.settings(), peer)
+        await sessions.resume(peer.host, params.session_id, peer.settings(), peer)
     return {}
 
 
@@ -99,23 +108,23 @@ async def list_sessions(peer: Peer, params: p.Nothing) -> JsonObject:
             {
                 "sessionId": live.session.id,
                 "status": live.session.status,
-                "preset": None,
+                "preset": live.agent.preset.name,
                 "turns": live.session.memory.turn,
                 "createdAt": live.session.header.created_at,
             }
-            for live in peer.host.sessions()
+            for live in peer.host.live.values()
         ]
     }
 
 
 async def get(peer: Peer, params: p.OfSession) -> JsonObject:
     """`session/get`: what is known of one live session."""
-    session = peer.host.get(params.session_id).session
+    live = peer.host.get(params.session_id)
+    session = live.session
     return {
         "sessionId": session.id,
         "status": session.status,
-        "preset": None,
-        "digest": None,
+        **live.agent.identity(),
         "cwd": session.realm.cwd,
         "provider": session.config.provider,
         "model": session.config.model,
@@ -129,7 +138,7 @@ async def get(peer: Peer, params: p.OfSession) -> JsonObject:
 async def get_directory(peer: Peer, params: p.OfSession) -> JsonObject:
     """`session/working-directory/get`: where the session's tools work; makes the session if it is new."""
     async with peer.host.in_order(params.session_id):
-        live = await peer.host.obtain(params.session_id, peer.settings(), peer)
+        live = await sessions.obtain(peer.host, params.session_id, peer.settings(), peer)
     return {"cwd": live.session.realm.cwd}
 
 
@@ -138,7 +147,7 @@ async def set_directory(peer: Peer, params: p.SetDirectory) -> JsonObject:
     if not params.path.strip():
         raise InvalidParamsError("session/working-directory/set: path must not be empty")
     async with peer.host.in_order(params.session_id):
-        live = await peer.host.obtain(params.session_id, peer.settings(), peer)
+        live = await sessions.obtain(peer.host, params.session_id, peer.settings(), peer)
     cwd = os.path.normpath(os.path.join(live.session.realm.cwd, params.path))
     if not os.path.isdir(cwd):
         raise InvalidParamsError(f'session/working-directory/set: directory does not exist: "{cwd}"')
@@ -172,6 +181,10 @@ def _blocks(blocks: list[p.ContentBlock]) -> list[JsonObject]:
 
 
 METHODS: Final = {
+    "preset/list": Method(p.Nothing, presets.list_presets),
+    "preset/render": Method(p.RenderPreset, presets.render),
+    "preset/select": Method(p.SelectPreset, presets.select),
+    "profile/get": Method(p.GetProfile, presets.get_profile),
     "rpc.ping": Method(p.Nothing, ping),
     "session/cancel": Method(p.Cancel, cancel),
     "session/close": Method(p.OfSession, close),

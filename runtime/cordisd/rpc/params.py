@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from cordisd.errors import InvalidParamsError, nearest
 
 SessionId = Annotated[str, Field(min_length=1)]
+PresetName = Annotated[str, Field(min_length=1)]
 TokenLimit = Annotated[int, Field(ge=1, le=2**53 - 1)]
 
 
@@ -50,6 +51,8 @@ class CreateSession(Params):
     """`session/create`."""
 
     session_id: SessionId | None = None
+    preset: PresetName | None = None
+    require_preset: PresetName | None = None
     cwd: Annotated[str, Field(min_length=1)] | None = None
     provider: Annotated[str, Field(min_length=1)] | None = None
     model: Annotated[str, Field(min_length=1)] | None = None
@@ -57,6 +60,36 @@ class CreateSession(Params):
     rollout_id: str | None = None
     group_id: str | None = None
     attempt: Annotated[int, Field(ge=0)] | None = None
+
+
+class SelectPreset(OfSession):
+    """`preset/select`."""
+
+    preset: PresetName
+
+
+class RenderPreset(Params):
+    """`preset/render`."""
+
+    preset: PresetName | None = None
+    prompt: str = ""
+    cwd: Annotated[str, Field(min_length=1)] | None = None
+    provider: Annotated[str, Field(min_length=1)] | None = None
+    model: Annotated[str, Field(min_length=1)] | None = None
+    max_tokens: TokenLimit | None = None
+
+
+class GetProfile(Params):
+    """`profile/get`: exactly one of the two."""
+
+    session_id: SessionId | None = None
+    preset: PresetName | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.session_id is None) == (self.preset is None):
+            raise ValueError("give either sessionId or preset")
+        return self
 
 
 class Prompt(OfSession):

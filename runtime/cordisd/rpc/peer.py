@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cordisd import __version__
+from cordisd.agent.agent import check_required
 from cordisd.agent.host import Host
-from cordisd.agent.live import Live, SessionSettings
+from cordisd.agent.live import Live
+from cordisd.agent.settings import SessionSettings
 from cordisd.errors import (
     CordisError,
     InvalidParamsError,
@@ -27,6 +29,9 @@ from cordisd.wire import INITIALIZE, MAX_FRAME_BYTES, METHODS, NOTIFICATIONS, PR
 logger = logging.getLogger(__name__)
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
+INITIALIZE_FIELDS: Final = frozenset(
+    {"cwd", "provider", "model", "maxTokens", "reasoningEffort", "preset", "requirePreset"}
+)
 
 
 class Peer:
@@ -166,7 +171,7 @@ class Peer:
             if not isinstance(params, dict):
                 raise InvalidParamsError(f"{method}: params must be an object")
             if method == INITIALIZE:
-                return {"result": self._initialize(params)}
+                return {"result": await self._initialize(params)}
             if method == SHUTDOWN:
                 await self.host.abort()
                 return {"result": {}}
@@ -179,14 +184,14 @@ class Peer:
             logger.exception("method %s failed", method)
             return _error(CordisError(f"{method} failed inside the daemon: {error or type(error).__name__}"))
 
-    def _initialize(self, params: JsonObject) -> JsonObject:
+    async def _initialize(self, params: JsonObject) -> JsonObject:
         """Check everything, then keep it: a failed call changes nothing."""
         if self.host.closing:
             raise NotInitializedError("the daemon is shutting down")
-        unknown = params.keys() - {"cwd", "provider", "model", "maxTokens", "reasoningEffort"}
+        unknown = params.keys() - INITIALIZE_FIELDS
         if unknown:
             raise InvalidParamsError(f"initialize: unknown field {sorted(unknown)[0]}")
-        for name in ("cwd", "provider", "model"):
+        for name in ("cwd", "provider", "model", *({"preset", "requirePreset"} & params.keys())):
             if not isinstance(params.get(name), str) or not params[name]:
                 raise InvalidParamsError(f"initialize: {name} must be a non-empty string")
         limit, effort = params.get("maxTokens"), params.get("reasoningEffort")
@@ -195,8 +200,12 @@ class Peer:
         if "reasoningEffort" in params and not (isinstance(effort, str) and effort):
             raise InvalidParamsError("initialize reasoningEffort must be a non-empty string")
         config = self.host.configure(params["provider"], params["model"], limit, effort)
-        self._settings = SessionSettings(os.path.abspath(params["cwd"]), config)
+        preset, required = params.get("preset"), params.get("requirePreset")
+        agent = await self.host.try_out(self.host.preset(preset))
+        check_required(agent, required)
+        self._settings = SessionSettings(os.path.abspath(params["cwd"]), config, preset, required)
         return {
+            **agent.identity(),
             "serverInfo": {"name": "cordisd", "version": __version__},
             "protocolVersion": PROTOCOL_VERSION,
             "capabilities": {"methods": list(METHODS), "notifications": list(NOTIFICATIONS)},
@@ -216,7 +225,10 @@ class Peer:
 
 
 def _error(error: CordisError) -> JsonObject:
-    return {"error": {"code": error.rpc_code, "message": str(error)}}
+    body: JsonObject = {"code": error.rpc_code, "message": str(error)}
+    if error.code_name is not None:
+        body["data"] = {"code": error.code_name}
+    return {"error": body}
 
 
 def _readable_id(frame: Any) -> object:

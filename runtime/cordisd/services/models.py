@@ -16,16 +16,44 @@ Exactly one `finish` ends an attempt. `finishReason: null` in a finish chunk say
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
 
 from cordisd.errors import CordisError, nearest
-from cordisd.events import JsonObject
+from cordisd.events import JsonObject, encode_json
 from cordisd.services.retry import RetryPolicy
 from cordisd.services.tools import ToolSchema
 
 Chunk = dict[str, Any]
+OWN_PARAMETERS: Final = frozenset({"model", "messages", "tools"})
+"""Members of a request body that the daemon sets itself."""
+
+LIMIT_NAMES: Final = frozenset({"max_tokens", "max_completion_tokens"})
+"""The two names of the parameter that limits an answer; a request carries one of them."""
+
+
+def check_parameters(parameters: JsonObject) -> JsonObject:
+    """`parameters` if they can be members of a request body.
+
+    Raises:
+        ValueError: one is the daemon's own, or is not JSON.
+    """
+    if taken := sorted(OWN_PARAMETERS & parameters.keys()):
+        raise ValueError(f'"{taken[0]}" is set by the daemon and cannot be a parameter')
+    if parameters.get("n") not in (None, 1):
+        raise ValueError("n must be 1: a step has one answer")
+    try:
+        encode_json(parameters)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"not a JSON object: {error}") from error
+    return parameters
+
+
+def limit_name(parameters: Mapping[str, Any]) -> str:
+    """The parameter that limits an answer. Some servers take only the newer name; who writes it says so."""
+    return "max_completion_tokens" if "max_completion_tokens" in parameters else "max_tokens"
 
 
 class RequestConfig(NamedTuple):
@@ -39,6 +67,8 @@ class RequestConfig(NamedTuple):
     max_tokens: int | None = None
     reasoning_effort: str | None = None
     adapter_defaults: frozenset[str] = frozenset()
+    parameters: Mapping[str, Any] = MappingProxyType({})
+    """Members of the request body that the session's agent sets, over those of the model's row."""
 
     @property
     def chosen_max_tokens(self) -> int | None:
@@ -95,6 +125,10 @@ class ModelAdapter(Protocol):
 
     def encode_message(self, message: JsonObject) -> bytes | None:
         """One surface message (user, assistant or tool) as JSON for this provider; None to leave it out."""
+        ...
+
+    def encode_request(self, request: ModelRequest) -> bytes:
+        """The body of the request as it goes to the model, byte for byte."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Chunk]]:

@@ -116,14 +116,17 @@ class PromptRegistry:
 
         return _once(release)
 
-    def assemble(self, offered: Sequence[ToolSchema]) -> Assembly:
+    def assemble(self, offered: Sequence[ToolSchema], *, as_template: bool = False) -> Assembly:
         """The prompt as it stands now, with the tools `offered` put in order.
+
+        `as_template`: every variable stands for its own reference, `{{name}}`, and every text function for
+        its name, so that the result is the same wherever and whenever it is made.
 
         Raises:
             PromptError: two complete sections, a tool order that names a missing tool, …
         """
         layers = list(self._layers())
-        variables = _resolve(layers)
+        variables = _references(layers) if as_template else _resolve(layers)
         sections = _merge(layer._sections for layer in layers)
         complete = [section.name for section in sections if section.complete]
         if len(complete) > 1:
@@ -132,12 +135,13 @@ class PromptRegistry:
         present = {name: value for name, value in variables.items() if value is not None}
         suppressed = any(layer._suppressors for layer in layers)
         contexts = [] if suppressed else _merge(layer._contexts for layer in layers)
-        rendered = [_evaluate(section, present) for section in sections]
+        evaluate = _stand_in if as_template else _evaluate
+        rendered = [evaluate(section, present) for section in sections]
         final = next((section for section in rendered if section.complete), None)
         listeners = [listener for layer in layers for listener in layer._listeners]
         assembly = Assembly(
             rendered,
-            [_evaluate(context, present) for context in contexts],
+            [evaluate(context, present) for context in contexts],
             _order_tools(offered, self._order(layers)),
             variables,
         )
@@ -183,6 +187,11 @@ def render(assembly: Assembly) -> str:
     """
     texts = (interpolate(section, assembly.variables) for section in assembly.sections)
     return "\n\n".join(text for text in texts if text)
+
+
+def template(sections: Sequence[RenderedSection]) -> str:
+    """The text of sections with their variables not put in, joined as `render` joins it."""
+    return "\n\n".join(section.text for section in sections if section.text)
 
 
 def interpolate(section: RenderedSection, variables: Mapping[str, str | None]) -> str:
@@ -258,6 +267,10 @@ def _resolve(layers: Sequence[PromptRegistry]) -> dict[str, str | None]:
     return values
 
 
+def _references(layers: Sequence[PromptRegistry]) -> dict[str, str | None]:
+    return {name: "{{" + name + "}}" for layer in layers for name in layer._variables}
+
+
 def _merge(layers: Iterator[dict[str, _Ordered]] | Sequence[dict[str, _Ordered]]) -> list[Section]:
     effective: dict[str, _Ordered] = {}
     for layer in layers:
@@ -268,6 +281,18 @@ def _merge(layers: Iterator[dict[str, _Ordered]] | Sequence[dict[str, _Ordered]]
 
 def _evaluate(section: Section, variables: Mapping[str, str]) -> RenderedSection:
     text = section.text if isinstance(section.text, str) else section.text(variables)
+    return RenderedSection(section.name, text, section.complete)
+
+
+def _stand_in(section: Section, variables: Mapping[str, str]) -> RenderedSection:
+    """The section with the name of its text function in the place of a text that only calls can tell."""
+    text = section.text
+    if not isinstance(text, str):
+        kind = type(text)
+        text = "{{%s:%s}}" % (  # noqa: UP031 - braces
+            getattr(text, "__module__", kind.__module__),
+            getattr(text, "__qualname__", kind.__qualname__),
+        )
     return RenderedSection(section.name, text, section.complete)
 
 

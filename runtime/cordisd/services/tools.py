@@ -43,7 +43,8 @@ class Tool(Protocol):
     """A tool. Arguments were validated against `schema.parameters` before `run` is called.
 
     `run` raises `ToolError` for a failure that the model should read. Cancellation of the task that awaits
-    `run` must leave the tool usable for the next call.
+    `run` must leave the tool usable for the next call. `contract` grows whenever the wording or the shape of
+    a result changes: it is part of every digest, so that old and new rollouts are told apart.
     """
 
     @property
@@ -51,6 +52,9 @@ class Tool(Protocol):
 
     @property
     def parallel_safe(self) -> bool: ...
+
+    @property
+    def contract(self) -> int: ...
 
     async def run(self, arguments: JsonObject, call: ToolCall) -> ToolResult: ...
 

@@ -27,7 +27,7 @@ from cordisd.services.chat.encode import (
 )
 from cordisd.services.chat.endpoint import CredentialError, Endpoint
 from cordisd.services.chat.failures import RequestFault, http_failure, secrets_of, without_secrets
-from cordisd.services.models import Chunk, ModelInfo, ModelRequest, RequestConfig
+from cordisd.services.models import LIMIT_NAMES, Chunk, ModelInfo, ModelRequest, RequestConfig
 from cordisd.services.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class ChatAdapter:
 
     def parameters(self, config: RequestConfig) -> JsonObject:
         """Every parameter that the composition, or the client, has written into the request."""
-        before_tools, after_tools = self._settings.parameters(config)
+        before_tools, after_tools = self._parameters(config)
         return {**before_tools, **after_tools}
 
     def encode_message(self, message: JsonObject) -> bytes | None:
@@ -111,6 +111,10 @@ class ChatAdapter:
             UnsupportedContentError: it holds something other than text.
         """
         return encode_message(message, self._settings.wire_arguments)
+
+    def encode_request(self, request: ModelRequest) -> bytes:
+        """The body that `stream` posts for this request."""
+        return b"".join(self._body(request))
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Chunk]]:
         """Chunks in batches, one batch per read from the network, ended by one `finish`."""
@@ -177,11 +181,20 @@ class ChatAdapter:
         return headers
 
     def _body(self, request: ModelRequest) -> tuple[bytes, bytes, bytes]:
-        before_tools, after_tools = self._settings.parameters(request.config)
+        before_tools, after_tools = self._parameters(request.config)
         tools = self._tools.encode(request.tools)
         return encode_body(
             request.config.model, request.system, request.messages, before_tools, tools, after_tools
         )
+
+    def _parameters(self, config: RequestConfig) -> tuple[JsonObject, JsonObject]:
+        """The body members before and after `tools`; what the agent sets stands where the row has it."""
+        before_tools, after_tools = self._settings.parameters(config)
+        own = dict(config.parameters)
+        if not LIMIT_NAMES.isdisjoint(own):
+            after_tools = {name: value for name, value in after_tools.items() if name not in LIMIT_NAMES}
+        before_tools = {name: own.pop(name, value) for name, value in before_tools.items()}
+        return before_tools, {**after_tools, **own}
 
     def _clean(self, chunks: list[Chunk], headers: Mapping[str, str]) -> list[Chunk]:
         """`chunks`, with the secrets of `headers` cut out of a failure's text: providers quote them."""

@@ -1,0 +1,189 @@
+"""Frozen profiles: presets whose every byte before the model is locked by hashes (FP-1 to FP-10).
+
+The hashes of released profiles lie in `profiles.lock`, beside the presets' folders. They are compared when
+a session is made or resumed, and again before every request; a request that differs is not sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cordisd.agent.fingerprint import Fingerprint, Hashes, prompt_hash, tools_hash
+from cordisd.errors import ProfileError, ProfileHashMismatchError, ProfileOverrideError, nearest
+from cordisd.kernel.load import LoadedEntry
+from cordisd.services.tools import ToolSchema
+from cordisd.settings import EntryConfig
+
+LOCK_FILE: Final = "profiles.lock"
+OVERRIDES: Final = ("DSH_SYSTEM_PROMPT",)
+"""Variables that change what the model sees in other compositions; a frozen profile stands beside none."""
+_WEB_TOOL: Final = re.compile(r"web_|fetch|browser")
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(slots=True)
+class Profile:
+    """A frozen profile as its entry declares it; `folder` is that of its preset."""
+
+    id: str
+    folder: Path
+    pinned: Hashes | None = None
+    """The locked hashes that the agent of this session has met, and its requests must."""
+
+    @property
+    def lock_path(self) -> Path:
+        """The file that holds the hashes."""
+        return self.folder.parent / LOCK_FILE
+
+    def check_rules(self, fingerprint: Fingerprint) -> None:
+        """Go on only if the agent can be frozen at all.
+
+        Raises:
+            ProfileError: no complete section, a variable in it, a runtime context, or a web tool.
+        """
+        sections = fingerprint.assembly.sections
+        if [section.complete for section in sections] != [True]:
+            raise ProfileError(f'profile "{self.id}" needs one complete section as its system prompt')
+        if "{{" in sections[0].text:
+            raise ProfileError(
+                f'profile "{self.id}": its system prompt must not hold {{{{variables}}}} or other braces '
+                "in pairs; it is the same for every session"
+            )
+        if fingerprint.assembly.contexts:
+            raise ProfileError(
+                f'profile "{self.id}" must not send a runtime context: write includeRuntimeContext: false'
+            )
+        self._refuse_web_tools(fingerprint.assembly.tools)
+
+    def check_locked(self, fingerprint: Fingerprint, environ: Mapping[str, str]) -> None:
+        """Go on only if the agent is what was locked, and nothing asks for something else.
+
+        Raises:
+            ProfileOverrideError: a variable of `environ` would change a pinned value.
+            ProfileHashMismatchError: the hashes differ, or the profile is not locked.
+            ProfileError: the lock file cannot be read.
+        """
+        for name in OVERRIDES:
+            if name in environ:
+                raise ProfileOverrideError(
+                    f'{name} is set, but the frozen profile "{self.id}" pins its system prompt; unset it, or '
+                    "lock a profile of your own"
+                )
+        locked = self.locked()
+        self._compare(fingerprint.hashes, locked)
+        self.pinned = locked
+
+    def check_request(self, system: str, tools: Sequence[ToolSchema], contexts: Sequence[object]) -> None:
+        """Go on only if what is about to be sent is what was pinned; if nothing was, nothing is compared.
+
+        Raises:
+            ProfileHashMismatchError: it is not.
+        """
+        pinned = self.pinned
+        if pinned is None:
+            return
+        if contexts:
+            raise ProfileHashMismatchError(f'profile "{self.id}": a runtime context would be sent')
+        found = pinned._replace(prompt_sha256=prompt_hash(system), tools_sha256=tools_hash(tools))
+        self._compare(found, pinned)
+
+    def locked(self) -> Hashes:
+        """The hashes that were locked for it.
+
+        Raises:
+            ProfileHashMismatchError: it is not locked.
+            ProfileError: the lock file cannot be read.
+        """
+        locks = read_locks(self.lock_path)
+        if self.id not in locks:
+            raise ProfileHashMismatchError(
+                f'profile "{self.id}" is not locked in {self.lock_path}{nearest(self.id, locks)}; '
+                f"`cordisd profile lock {self.id}` locks it as it is now"
+            )
+        return locks[self.id]
+
+    def _compare(self, found: Hashes, locked: Hashes) -> None:
+        differing = [name for name in Hashes._fields if getattr(found, name) != getattr(locked, name)]
+        if differing:
+            details = "; ".join(
+                f"{name} is {getattr(found, name)}, locked is {getattr(locked, name)}" for name in differing
+            )
+            raise ProfileHashMismatchError(
+                f'profile "{self.id}" is not what {self.lock_path} says: {details}'
+            )
+
+    def _refuse_web_tools(self, tools: Iterable[ToolSchema]) -> None:
+        web = [tool.name for tool in tools if _WEB_TOOL.match(tool.name)]
+        if web:
+            raise ProfileError(f'profile "{self.id}" must not offer the web tool "{web[0]}"')
+
+
+def unwritten_keys(entries: Iterable[LoadedEntry]) -> list[str]:
+    """What a preset leaves to defaults, as `entry "bash": $.trailer`; nothing, if it can be frozen."""
+    return [f'entry "{entry.id}": ${path}' for entry in entries for path in _unwritten(entry.config)]
+
+
+def _unwritten(config: EntryConfig) -> Iterator[str]:
+    for name, field in type(config).model_fields.items():
+        key, value = f".{field.alias or name}", getattr(config, name)
+        if name not in config.model_fields_set:
+            yield key
+        elif isinstance(value, EntryConfig):
+            yield from (key + inner for inner in _unwritten(value))
+        elif isinstance(value, list):
+            rows = [(place, row) for place, row in enumerate(value) if isinstance(row, EntryConfig)]
+            yield from (f"{key}[{place}]{inner}" for place, row in rows for inner in _unwritten(row))
+
+
+def read_locks(path: Path) -> dict[str, Hashes]:
+    """The hashes of each locked profile by id; none when there is no such file.
+
+    Raises:
+        ProfileError: the file is not what `cordisd profile lock` writes.
+    """
+    try:
+        written = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"{path} cannot be read: {error}") from error
+    try:
+        locks = {name: Hashes(**hashes) for name, hashes in written.items()}
+        is_sound = all(_HASH.fullmatch(value) for hashes in locks.values() for value in hashes)
+    except (AttributeError, TypeError) as error:
+        raise ProfileError(f"{path} must map profile ids to their {', '.join(Hashes._fields)}") from error
+    if not is_sound:
+        raise ProfileError(f"{path}: a hash is 64 hexadecimal digits")
+    return locks
+
+
+def write_lock(path: Path, profile_id: str, hashes: Hashes) -> None:
+    """Add a profile to the lock file, in one step. What is locked stays as it is.
+
+    Raises:
+        ProfileError: other hashes are locked under this id, or the file cannot be written.
+    """
+    locks = read_locks(path)
+    if locks.get(profile_id, hashes) != hashes:
+        raise ProfileError(
+            f'"{profile_id}" is locked in {path} with other hashes, and a released profile never changes: '
+            "give the changed preset a new id"
+        )
+    locks[profile_id] = hashes
+    text = json.dumps({name: locks[name]._asdict() for name in sorted(locks)}, indent=2) + "\n"
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        os.replace(file.name, path)
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,80 @@
+"""The first model request of a session that is never run: exactly the bytes that would be sent."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cordisd.agent.agent import mount_agent
+from cordisd.agent.host import Host
+from cordisd.agent.preset import Preset
+from cordisd.agent.settings import SessionSettings
+from cordisd.agent.turn import assemble, prepare_request
+from cordisd.errors import LogWriteError
+from cordisd.events import JsonObject
+from cordisd.services.models import ModelRegistry
+from cordisd.services.tools import ToolRegistry
+from cordisd.session.header import SessionHeader
+from cordisd.session.history import History
+from cordisd.session.log import SessionLog
+from cordisd.session.realm import Realm
+from cordisd.session.session import Session, new_message
+
+
+def _never(error: LogWriteError) -> None:
+    raise error  # nothing is written
+
+
+class Rendering(NamedTuple):
+    """What a model would be sent first. `body` is the request's, byte for byte."""
+
+    identity: JsonObject
+    """`preset`, `digest` and, if frozen, `profile`."""
+    system: str
+    tools: list[JsonObject]
+    parameters: JsonObject
+    body: bytes
+
+    def as_json(self) -> JsonObject:
+        """The result of `preset/render`; `request` is the body as text."""
+        return {
+            **self.identity,
+            "system": self.system,
+            "tools": self.tools,
+            "parameters": self.parameters,
+            "request": self.body.decode("utf-8"),
+        }
+
+
+async def first_request(host: Host, preset: Preset, settings: SessionSettings, prompt: str) -> Rendering:
+    """The request that the prompt `prompt` would begin a session with; `settings.preset` is not looked at.
+
+    It goes the way of a real session up to the model, without a log on disk and without a shell.
+
+    Raises:
+        CordisError: whatever would keep such a session from its first request.
+    """
+    realm = Realm("", settings.cwd, host.guardian)
+    agent = await mount_agent(host.scope, preset, realm, settings.config, "a session to be rendered")
+    try:
+        adapter = host.scope.get(ModelRegistry).get(agent.config.provider)
+        session = Session(
+            SessionHeader(id="rendered", created_at=0, cwd=settings.cwd),
+            SessionLog(None, on_failure=_never),
+            realm,
+            agent.scope,
+            agent.config,
+            adapter,
+            History(adapter.encode_message),
+        )
+        session.add_user_message(new_message([{"type": "text", "text": prompt}], {"kind": "user"}))
+        assembly = assemble(session, agent.scope.get(ToolRegistry).all())
+        request = prepare_request(session, assembly, first_step=True)
+        return Rendering(
+            agent.identity(),
+            request.system,
+            [tool.as_json() for tool in request.tools],
+            adapter.parameters(agent.config),
+            adapter.encode_request(request),
+        )
+    finally:
+        await agent.scope.close()

@@ -1,0 +1,91 @@
+"""The methods about presets and profiles: which there are, and what exactly the model would see of one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from cordisd.agent import sessions
+from cordisd.agent.agent import Agent
+from cordisd.agent.preset import Listed, Roster
+from cordisd.agent.render import first_request
+from cordisd.errors import CordisError, InvalidParamsError
+from cordisd.events import JsonObject
+from cordisd.rpc import params as p
+
+if TYPE_CHECKING:
+    from cordisd.rpc.peer import Peer
+
+
+async def list_presets(peer: Peer, params: p.Nothing) -> JsonObject:
+    """`preset/list`: every preset of the roster, broken ones with the reason."""
+    roster = peer.host.scope.find(Roster) or Roster(())
+    return {
+        "default": roster.default,
+        "presets": [await _listed(peer, preset) for preset in roster.list()],
+    }
+
+
+async def select(peer: Peer, params: p.SelectPreset) -> JsonObject:
+    """`preset/select`: another preset for a session that has no event yet."""
+    async with peer.host.in_order(params.session_id):
+        peer.own(params.session_id)
+        live = await sessions.select_preset(peer.host, params.session_id, params.preset)
+    return {"sessionId": live.session.id, **live.agent.identity(), "cwd": live.session.realm.cwd}
+
+
+async def render(peer: Peer, params: p.RenderPreset) -> JsonObject:
+    """`preset/render`: the first request of a session with this preset; none is made."""
+    base = peer.settings()
+    config = peer.host.configure(
+        params.provider or base.config.provider,
+        params.model or base.config.model,
+        params.max_tokens or base.config.chosen_max_tokens,
+        base.config.chosen_effort,
+    )
+    cwd = os.path.normpath(os.path.join(base.cwd, params.cwd or ""))
+    preset = peer.host.preset(params.preset or base.preset)
+    rendering = await first_request(peer.host, preset, base._replace(cwd=cwd, config=config), params.prompt)
+    return rendering.as_json()
+
+
+async def get_profile(peer: Peer, params: p.GetProfile) -> JsonObject:
+    """`profile/get`: the hashes of a frozen profile, with the prompt and the tools that they are of."""
+    if params.session_id is not None:
+        agent = peer.host.get(params.session_id).agent
+    else:
+        agent = await peer.host.try_out(peer.host.preset(params.preset))
+    return profile_of(agent)
+
+
+def profile_of(agent: Agent) -> JsonObject:
+    """The id, the hashes, the prompt and the tools of a frozen agent.
+
+    Raises:
+        InvalidParamsError: it is not frozen.
+    """
+    identity = agent.identity()
+    if "profile" not in identity:
+        raise InvalidParamsError(f"{agent.preset} is not a frozen profile")
+    document = agent.fingerprint.document
+    return {**identity["profile"], "system": document["system"], "tools": document["tools"]}
+
+
+async def _listed(peer: Peer, preset: Listed) -> JsonObject:
+    identity: JsonObject = {}
+    problem = preset.problem
+    if problem is None:
+        try:
+            identity = (await peer.host.try_out(peer.host.preset(preset.name))).identity()
+        except CordisError as error:
+            problem = str(error)
+    return {
+        "name": preset.name,
+        "title": preset.label.title,
+        "description": preset.label.description,
+        "trust": preset.trust,
+        "path": str(preset.folder),
+        "digest": identity.get("digest"),
+        "profile": identity.get("profile"),
+        "problem": problem,
+    }

@@ -1,0 +1,302 @@
+"""The shapes of params and results on the wire, by method.
+
+They are `TypedDict`s: they describe, they do not validate. The daemon checks what it receives in `rpc`, the
+SDK the few fields that it relies on.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+from cordisd.events import JsonObject, TurnEndReason, Usage
+
+SessionStatus = Literal["running", "idle"]
+QueuePolicy = Literal["drop", "keep"]
+StopReason = Literal[
+    "completed",
+    "structured_output",
+    "no_structured_output",
+    "turn_limit",
+    "token_limit",
+    "timeout",
+    "cost_limit",
+    "error_limit",
+    "max_tokens",
+    "cancelled",
+    "error",
+]
+
+
+class InitializeParams(TypedDict):
+    """Defaults of the sessions that this connection creates from now on."""
+
+    cwd: str
+    provider: str
+    model: str
+    maxTokens: NotRequired[int]
+    reasoningEffort: NotRequired[str]
+    preset: NotRequired[str]
+    requirePreset: NotRequired[str]
+    """The digest, `sha256:…`, that the agent of every session must have; the request is refused otherwise."""
+
+
+class ServerInfo(TypedDict):
+    """Who answers."""
+
+    name: str
+    version: str
+
+
+class Capabilities(TypedDict):
+    """What the daemon understands and sends."""
+
+    methods: list[str]
+    notifications: list[str]
+
+
+class ProfileIdentity(TypedDict):
+    """A frozen profile; hashes in hexadecimal."""
+
+    id: str
+    prompt_sha256: str
+    tools_sha256: str
+    profile_sha256: str
+
+
+class AgentIdentity(TypedDict):
+    """What a session's agent is. `preset` is null for the agent of the process composition itself."""
+
+    preset: str | None
+    digest: str
+    """`sha256:…` of all that makes the agent: prompt, tools, parameters, behaviour."""
+    profile: NotRequired[ProfileIdentity]
+
+
+class InitializeResult(TypedDict):
+    """Published daemons send `serverInfo` only, or nothing. The agent is that of sessions by default."""
+
+    preset: NotRequired[str | None]
+    digest: NotRequired[str]
+    profile: NotRequired[ProfileIdentity]
+    serverInfo: NotRequired[ServerInfo]
+    protocolVersion: NotRequired[int]
+    capabilities: NotRequired[Capabilities]
+    maxFrameBytes: NotRequired[int]
+
+
+class SessionParams(TypedDict):
+    """Params of the methods that need nothing but the session."""
+
+    sessionId: str
+
+
+class SessionCreateParams(TypedDict, total=False):
+    """A field left out takes the value of `initialize`; a `sessionId` left out is made up by the daemon."""
+
+    sessionId: str
+    preset: str
+    requirePreset: str
+    cwd: str
+    provider: str
+    model: str
+    maxTokens: int
+    rolloutId: str
+    groupId: str
+    attempt: int
+
+
+class SessionCreateResult(AgentIdentity):
+    """The session as made; also the result of `preset/select`."""
+
+    sessionId: str
+    cwd: str
+
+
+class PresetSelectParams(TypedDict):
+    """Another preset for a session without an event."""
+
+    sessionId: str
+    preset: str
+
+
+class PresetSummary(TypedDict):
+    """One row of `preset/list`. `title` and `description` are for people."""
+
+    name: str
+    title: str | None
+    description: str | None
+    trust: Literal["system", "user"]
+    path: str
+    digest: str | None
+    profile: ProfileIdentity | None
+    problem: str | None
+    """Why it cannot be mounted; its digest is then null."""
+
+
+class PresetListResult(TypedDict):
+    """The presets of the daemon, in the order in which people should see them."""
+
+    default: str | None
+    """Preset of the sessions that name none; null: the agent of the process composition."""
+    presets: list[PresetSummary]
+
+
+class PresetRenderParams(TypedDict, total=False):
+    """A field left out takes the value of `initialize`; `prompt` is the user's first, by default empty."""
+
+    preset: str
+    prompt: str
+    cwd: str
+    provider: str
+    model: str
+    maxTokens: int
+
+
+class PresetRenderResult(AgentIdentity):
+    """The first model request of a session with that preset."""
+
+    system: str
+    tools: list[JsonObject]
+    parameters: JsonObject
+    request: str
+    """The body of the request, byte for byte as UTF-8."""
+
+
+class ProfileGetParams(TypedDict, total=False):
+    """Either a live session or a preset."""
+
+    sessionId: str
+    preset: str
+
+
+class ProfileGetResult(ProfileIdentity):
+    """A frozen profile, and what its hashes are of."""
+
+    system: str
+    tools: list[JsonObject]
+
+
+class SessionPromptParams(TypedDict):
+    """A repeated `idempotencyKey` returns the first `messageId` and queues nothing."""
+
+    sessionId: str
+    contentBlocks: list[JsonObject]
+    idempotencyKey: NotRequired[str]
+
+
+class SessionPromptResult(TypedDict):
+    """Acceptance only; the outcome comes as `session.completed` with the same `messageId`."""
+
+    messageId: str
+
+
+class SessionSteerParams(TypedDict):
+    """A message for the next step of the running turn; the result is as of `session/prompt`."""
+
+    sessionId: str
+    contentBlocks: list[JsonObject]
+
+
+class SessionCancelParams(TypedDict):
+    """`queue` (default `drop`): what becomes of the prompts that wait behind the running turn."""
+
+    sessionId: str
+    queue: NotRequired[QueuePolicy]
+
+
+class SessionCancelResult(TypedDict):
+    """`cancelled` false comes with `already`, why there was nothing to cancel."""
+
+    cancelled: bool
+    turn: NotRequired[int]
+    dropped: list[str]
+    already: NotRequired[str]
+
+
+class SessionSummary(TypedDict):
+    """One row of `session/list`; `createdAt` in milliseconds since the epoch."""
+
+    sessionId: str
+    status: SessionStatus
+    preset: str | None
+    turns: int
+    createdAt: int
+
+
+class SessionListResult(TypedDict):
+    """The live sessions of the daemon."""
+
+    sessions: list[SessionSummary]
+
+
+class SessionGetResult(AgentIdentity):
+    """One live session. `usage` is summed over its turns; `lastSeq` is -1 before the first event."""
+
+    sessionId: str
+    status: SessionStatus
+    cwd: str
+    provider: str
+    model: str
+    usage: Usage
+    turns: int
+    lastSeq: int
+    rolloutId: NotRequired[str]
+    groupId: NotRequired[str]
+    attempt: NotRequired[int]
+
+
+class WorkingDirectorySetParams(TypedDict):
+    """A relative `path` starts at the session's current directory."""
+
+    sessionId: str
+    path: str
+
+
+class WorkingDirectoryResult(TypedDict):
+    """The session's directory, absolute."""
+
+    cwd: str
+
+
+class SessionEventParams(TypedDict):
+    """Every appended event of every session of the connection, in append order."""
+
+    sessionId: str
+    event: JsonObject
+
+
+class SessionStatusParams(TypedDict):
+    """Says nothing about the outcome of a turn."""
+
+    sessionId: str
+    status: SessionStatus
+
+
+class SessionCompletedParams(TypedDict):
+    """The outcome of one prompt, sent after its `turn/end` and before `idle`."""
+
+    sessionId: str
+    messageId: str
+    turn: int | None
+    """None: the prompt had no turn, because the log could not be written any more."""
+    reason: TurnEndReason
+    stopReason: StopReason
+
+
+class SubagentStartedParams(TypedDict):
+    """Comes before any event of the child session."""
+
+    parentSessionId: str
+    childSessionId: str
+
+
+class SubagentFinishedParams(TypedDict):
+    """An in-process delegated run has settled."""
+
+    provider: str
+    agentId: str
+    parentSessionId: str
+    childSessionId: str
+    status: Literal["ok", "error"]
+    stopReason: str
+    lastAssistantMessage: NotRequired[JsonObject]
