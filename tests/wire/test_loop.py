@@ -142,7 +142,7 @@ def test_a_runtime_context_is_told_again_only_when_it_changes(tmp_path: Path) ->
 
 def test_a_tool_order_that_names_a_missing_tool_fails_the_start(tmp_path: Path) -> None:
     patch = "- insert: [{id: agent, name: agent, config: {toolOrder: [nope, '<unlisted-tools>']}}]\n"
-    with daemon_with(tmp_path, patch) as daemon:
+    with daemon_with(tmp_path, patch, "http://127.0.0.1:9") as daemon:
         assert daemon.process.wait(20) == 2
     assert 'names "nope", which no entry offers; tools: bash, str_replace_editor' in daemon.stderr.decode()
 

@@ -19,8 +19,8 @@ PUBLISHED_SCOPE: Final = "@deepseek-ai/"
 OURS: Final[Mapping[str, str]] = {
     "agent": "cordisd.entries.agent:AgentEntry",
     "bash": "cordisd.entries.bash:BashEntry",
-    "openai": "cordisd.entries.openai:OpenAIEntry",
     "host-section": "cordisd.entries.section:HostSectionEntry",
+    "openai": "cordisd.entries.openai:OpenAIEntry",
     "persona": "cordisd.entries.persona:PersonaEntry",
     "presets": "cordisd.entries.presets:PresetsEntry",
     "profile": "cordisd.entries.profile:ProfileEntry",
