@@ -216,17 +216,21 @@ def test_a_preset_file_is_checked(found: Finder) -> None:
     assert found("{nam: Minimal, order: first}", "preset") == ["$ additionalProperties", "$.order type"]
 
 
-def test_plug_ins_are_described_and_a_broken_one_is_left_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on the import path with a distribution whose entry points are still to be written."""
     info = tmp_path / "plugins-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugins\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return info
+
+
+def test_plug_ins_are_described_and_a_broken_one_is_left_open(site: Path) -> None:
+    (site / "entry_points.txt").write_text(
         "[cordisd.entries]\ngood = kernel.sample_entries:Sample\nbroken/one = kernel.broken_entries:X\n"
         "bash = kernel.sample_entries:Sample\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
     warnings: list[str] = []
     check = Draft202012Validator(composition_schema(warnings.append))
     assert warnings == [
@@ -238,6 +242,17 @@ def test_plug_ins_are_described_and_a_broken_one_is_left_open(
     assert check.is_valid([{"name": "broken/one", "config": {"any": "thing"}}])
     assert check.is_valid([{"name": "bash", "config": {"timeoutMs": 5000}}])
     assert not check.is_valid([{"name": "bash", "config": {"text": "x"}}])
+
+
+def test_a_plug_in_that_prints_and_exits_spoils_nothing(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (site.parent / "leaving_plugin.py").write_text("print('hello from a plug-in')\nraise SystemExit(3)\n")
+    (site / "entry_points.txt").write_text("[cordisd.entries]\nleaving = leaving_plugin:X\n")
+    assert main(["schema"]) == 0
+    out, err = capsys.readouterr()
+    assert "leaving" in json.loads(out)["$defs"]["name"]["anyOf"][0]["enum"]
+    assert err == 'hello from a plug-in\nwarning: entry "leaving": its config is left open: SystemExit: 3\n'
 
 
 def test_the_output_does_not_depend_on_the_hash_seed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
+from contextlib import redirect_stdout
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -26,12 +27,13 @@ def run(args: Namespace) -> int:
     def warn(message: str) -> None:
         print(f"warning: {message}", file=sys.stderr)
 
-    match args.of:
-        case "composition":
-            schema = composition_schema(warn)
-        case "patches":
-            schema = patches_schema(warn)
-        case _:
-            schema = preset_schema()
+    with redirect_stdout(sys.stderr):  # whatever a plug-in prints while it is imported
+        match args.of:
+            case "composition":
+                schema = composition_schema(warn)
+            case "patches":
+                schema = patches_schema(warn)
+            case _:
+                schema = preset_schema()
     print_out(json.dumps(schema, indent=2))
     return 0

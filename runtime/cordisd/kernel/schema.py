@@ -165,7 +165,7 @@ def _known(configs: dict[str, JsonObject], warn: Warn) -> Iterator[_Known]:
             if key not in configs:
                 is_lenient = is_published(name) or entry_class.lenient
                 configs |= config_schema(entry_class, key, is_lenient=is_lenient)
-        except Exception as error:  # a plug-in's classes may raise anything; it must not hide all others
+        except (Exception, SystemExit) as error:  # a plug-in may raise anything; it must not hide the others
             cause = str(error) if isinstance(error, EntryNameError) else f"{type(error).__name__}: {error}"
             warn(f'entry "{name}": its config is left open: {cause}')
         yield _Known(name, description, key)
