@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": "a keyless rollout with recorded model traffic",
     "serve": "serve JSON-RPC to one client on standard input and output",
     "check": "validate a composition and print every problem",
+    "schema": "print the JSON Schema of a composition, for editors",
 }
 
 

@@ -56,7 +56,7 @@ PUBLISHED: Final[Mapping[str, str]] = {
 }
 """Names of the reference, without their scope. Unknown config keys are warnings for these."""
 
-_REFERENCE: Final = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+REFERENCE: Final = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
 
 class EntryNameError(CordisError):
@@ -109,7 +109,7 @@ def resolve(name: str) -> EntryName:
         return EntryName(OURS[name], is_published=False)
     if is_published(name):
         return EntryName(PUBLISHED[name.removeprefix(PUBLISHED_SCOPE)], is_published=True)
-    if re.fullmatch(_REFERENCE, name):
+    if re.fullmatch(REFERENCE, name):
         return EntryName(name, is_published=False)
     return EntryName(_plug_in(name), is_published=False)
 
