@@ -24,15 +24,14 @@ from pathlib import Path
 
 from cordisd.errors import ToolError
 from cordisd.kernel.entry import Entry
-from cordisd.services.models import ModelInfo, ModelRegistry
+from cordisd.services.models import ModelAdapter, ModelRegistry
 from cordisd.services.prompt import PromptRegistry, Section
-from cordisd.services.retry import RetryPolicy
-from cordisd.services.tools import ToolRegistry, ToolResult, ToolSchema
+from cordisd.services.tools import Tool, ToolRegistry, ToolResult, ToolSchema
 from cordisd.settings import EntryConfig
 
 
 # 1. A tool. The arguments of a call are checked against the schema before `run` is called.
-class TicketTool:
+class TicketTool(Tool):
     parameters = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
     schema = ToolSchema("ticket", "Show the text of a ticket.", parameters)
     parallel_safe = True  # several calls of one step may run at the same time
@@ -93,21 +92,11 @@ class RulesEntry(Entry):
 
 
 # 3. A model. This one needs no key: it asks for a ticket, then repeats what the tool has said.
-class ScriptedModel:
+class ScriptedModel(ModelAdapter):
     provider = "acme"
-    retry_policy = RetryPolicy()
 
     def __init__(self, record):
         self.record = record
-
-    def describe(self, model):
-        return ModelInfo(context_window=8000)
-
-    def check_effort(self, model, effort):
-        """Any reasoning effort will do."""
-
-    def parameters(self, config):
-        return {}
 
     def encode_message(self, message):  # called once for each message; requests join the bytes
         return json.dumps({"role": message["role"], "content": message["content"]}).encode()

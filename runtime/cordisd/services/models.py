@@ -103,29 +103,30 @@ class ModelInfo(NamedTuple):
 
 
 class ModelAdapter(Protocol):
-    """Speaks to one provider."""
+    """Speaks to one provider. A subclass writes `provider`, `encode_request` and `stream`, if that is all."""
 
     @property
     def provider(self) -> str: ...
 
     @property
-    def retry_policy(self) -> RetryPolicy: ...
+    def retry_policy(self) -> RetryPolicy:
+        return RetryPolicy()
 
     def describe(self, model: str) -> ModelInfo:
         """Limits of `model`; also of one that the catalog does not list."""
-        ...
+        return ModelInfo()
 
     def check_effort(self, model: str, effort: str) -> None:
         """Raise `InvalidParamsError` when `model` does not support the reasoning effort."""
-        ...
+        return
 
     def parameters(self, config: RequestConfig) -> JsonObject:
         """Every parameter that a request of this configuration carries, for the log."""
-        ...
+        return dict(config.parameters)
 
     def encode_message(self, message: JsonObject) -> bytes | None:
         """One surface message (user, assistant or tool) as JSON for this provider; None to leave it out."""
-        ...
+        return encode_json(message)
 
     def encode_request(self, request: ModelRequest) -> bytes:
         """The body of the request as it goes to the model, byte for byte."""

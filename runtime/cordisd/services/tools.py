@@ -40,7 +40,7 @@ class ToolCall(NamedTuple):
 
 
 class Tool(Protocol):
-    """A tool. Arguments were validated against `schema.parameters` before `run` is called.
+    """A tool; a subclass writes `schema` and `run`, if that is all. Arguments were validated against `schema.parameters` before `run` is called.
 
     `run` raises `ToolError` for a failure that the model should read. Cancellation of the task that awaits
     `run` must leave the tool usable for the next call. `contract` grows whenever the wording or the shape of
@@ -51,10 +51,12 @@ class Tool(Protocol):
     def schema(self) -> ToolSchema: ...
 
     @property
-    def parallel_safe(self) -> bool: ...
+    def parallel_safe(self) -> bool:
+        return False
 
     @property
-    def contract(self) -> int: ...
+    def contract(self) -> int:
+        return 1
 
     async def run(self, arguments: JsonObject, call: ToolCall) -> ToolResult: ...
 
