@@ -42,8 +42,8 @@ class ToolCall(NamedTuple):
 class Tool(Protocol):
     """A tool; a subclass writes `schema` and `run`, if that is all.
 
-    Arguments were validated against `schema.parameters` before `run` is called. `run` raises `ToolError` for a
-    failure that the model should read. Cancellation of the task that awaits `run` must leave the tool usable
+    Arguments were validated against `schema.parameters` before `run` is called. `run` raises `ToolError` for
+    a failure that the model should read. Cancellation of the task that awaits `run` must leave it usable
     for the next call. `contract` grows whenever the wording or the shape of a result changes: it is part of
     every digest, so that old and new rollouts are told apart.
     """
