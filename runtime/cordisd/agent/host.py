@@ -314,7 +314,7 @@ class Host:
         prompts.add_variable("cwd", lambda _: realm.cwd)
         scope.provide(PromptRegistry, prompts)
         scope.provide(ToolRegistry, ToolRegistry(self.scope.get(ToolRegistry)))
-        scope.provide(Realm, realm)
+        scope.provide(Realm, realm, private=realm.private)
 
 
 def _effort_of(events: Sequence[Event]) -> JsonObject:
