@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from cordisd.errors import CordisError
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
-from cordisd.settings import EntryConfig
+from cordisd.settings import EntryConfig, FolderPath
 
 
 class ModelRow(EntryConfig):
@@ -58,6 +58,32 @@ class Required(Sample):
 
 class LenientSample(Sample):
     lenient = True
+
+
+class RootRow(EntryConfig):
+    path: FolderPath
+    trust: Literal["system", "user"] = "user"
+
+
+class Rooted(Sample):
+    class Config(EntryConfig):
+        path: FolderPath = "default"
+        roots: list[RootRow] = []
+        by_name: dict[str, FolderPath | None] = {}
+
+
+class RootedInItsWay(Rooted):
+    """Overrides `read_config` as it was before there were folders."""
+
+    @classmethod
+    def read_config(cls, raw: Mapping[str, Any]) -> EntryConfig:  # type: ignore[override]
+        return super().read_config({**raw, "roots": [{"path": "mine"}]})
+
+
+class RootedWithKeywords(Rooted):
+    @classmethod
+    def read_config(cls, raw: Mapping[str, Any], **more: Any) -> EntryConfig:
+        return super().read_config({**raw, "roots": [{"path": "mine"}]}, **more)
 
 
 class Journal:
