@@ -6,9 +6,10 @@ string below it. pydantic is not asked to read those strings: it would parse the
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo
 from pydantic.alias_generators import to_camel
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**53 - 1)]
@@ -21,7 +22,17 @@ EnvironmentVariables = dict[
     Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")],
 ]
 
-FolderPath = Annotated[str, Field(min_length=1)]
+
+def _from_its_file(path: str, info: ValidationInfo) -> str:
+    return os.path.abspath(os.path.join((info.context or {}).get("folder", ""), path))
+
+
+FolderPath = Annotated[str, StringConstraints(pattern=r"^[^\x00]+$"), AfterValidator(_from_its_file)]
+"""A path as it is written, relative to the folder of that file; absolute once it is read.
+
+`~` is a name like any other. A default is taken as it is; without a file (`Entry.read_config` without a
+folder) the path is relative to the working directory.
+"""
 
 
 class EntryConfig(BaseModel):

@@ -328,9 +328,7 @@ def test_inject_and_intercept_are_accepted_and_isolate_is_kept(folder: Folder) -
         {},
     ]
     assert [folder.short(str(warning)) for warning in composition.warnings] == [
-        'c.yml:4, entry "g": isolate has no effect yet',
-        'c.yml:6, entry "a": intercept has no effect yet',
-        'c.yml:7, entry "b": isolate has no effect yet',
+        'c.yml:6, entry "a": intercept has no effect yet'
     ]
 
 

@@ -104,7 +104,7 @@ def _provide(scope: Scope, preset: Preset, realm: Realm, config: RequestConfig) 
     scope.provide(PromptRegistry, prompts)
     scope.provide(ToolRegistry, tools)
     scope.provide(Preset, preset)
-    scope.provide(Realm, realm)
+    scope.provide(Realm, realm, private=realm.private)
 
 
 def _check_choices(preset: Preset, config: RequestConfig, settings: LoopSettings, *, is_frozen: bool) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from yaml.nodes import Node
@@ -44,7 +46,7 @@ def read_config(
     from pydantic import ValidationError
 
     try:
-        return entry_class.read_config(raw)
+        return _validated(entry_class, raw, node)
     except ValidationError as error:
         unknown = {
             str(fault["loc"][0])
@@ -59,6 +61,13 @@ def read_config(
         report.warn(find(node, [key]), f"unknown key $.{key} is ignored{hint}", entry_id)
     known = {key: value for key, value in raw.items() if key not in unknown}
     return read_config(entry_class, known, node, entry_id, lenient=False, report=report)
+
+
+def _validated(entry_class: type[Entry], raw: JsonObject, node: Node) -> EntryConfig:
+    takes = signature(entry_class.read_config).parameters.values()
+    if any(one.name == "folder" or one.kind is one.VAR_KEYWORD for one in takes):
+        return entry_class.read_config(raw, folder=os.path.dirname(node.start_mark.name))
+    return entry_class.read_config(raw)
 
 
 def _explain(

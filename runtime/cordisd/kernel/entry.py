@@ -32,13 +32,15 @@ class Entry:
         self.config = config
 
     @classmethod
-    def read_config(cls, raw: Mapping[str, Any]) -> EntryConfig:
-        """The validated configuration.
+    def read_config(cls, raw: Mapping[str, Any], *, folder: str = "") -> EntryConfig:
+        """The validated configuration. `folder` is where the file is that it is written in.
+
+        A subclass may leave `folder` out; then it has no `FolderPath` in its configuration.
 
         Raises:
             pydantic.ValidationError: with one error per field.
         """
-        return cls.Config.model_validate(raw)
+        return cls.Config.model_validate(raw, context={"folder": folder})
 
     def mount(self, scope: Scope) -> AbstractAsyncContextManager[None]:
         """Contribute to `scope`, yield, undo. Subclasses decorate theirs with `asynccontextmanager`."""

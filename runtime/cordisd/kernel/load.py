@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from yaml.nodes import MappingNode, Node
+from yaml.nodes import MappingNode
 
 from cordisd.errors import Problem
 from cordisd.kernel.config import read_config
-from cordisd.kernel.document import construct, fields
+from cordisd.kernel.document import construct, fields, is_expression, is_string
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.include import Tree
 from cordisd.kernel.javascript import UNDEFINED
@@ -21,15 +22,13 @@ from cordisd.kernel.report import Report, place
 from cordisd.kernel.rows import Row, check_row, describe
 from cordisd.settings import EntryConfig
 
-WITHOUT_EFFECT: Final = frozenset({"intercept", "isolate"})
-"""Fields that change what an entry sees, and do not here; `inject` only orders, as `Entry.needs` does."""
-
 
 class LoadedEntry(NamedTuple):
     """One enabled row, ready to mount.
 
     `where` is its `file:line, entry "id"`. `isolate` maps each service that it, or a group around it, wants a
-    private instance of to the name of the realm that shares one; kept for later, it has no effect yet.
+    private instance of to the name of the realm that shares one, outer groups first. Which services there
+    are shows only when entries mount, so a name that stands for none is not found here; it has no effect.
     """
 
     id: str
@@ -80,24 +79,28 @@ def load(
     rows = tree.open(os.fspath(path))
     for patch in patches:
         tree.patch_with(rows, os.fspath(patch), (os.path.realpath(path),))
-    entries = _load_rows(tree, rows, {})
+    entries = _load_rows(tree, rows, {}, Counter())
     report.raise_problems()
     return Composition(Path(path), tuple(entries), report.warnings(), tuple(tree.paths))
 
 
-def _load_rows(tree: Tree, rows: Sequence[Row], isolate: Mapping[str, str]) -> list[LoadedEntry]:
+def _load_rows(
+    tree: Tree, rows: Sequence[Row], isolate: Mapping[str, str], realms: Counter[str]
+) -> list[LoadedEntry]:
+    """The entries of `rows`, with what is around them isolated; `realms` counts the private ones by name."""
     loaded: list[LoadedEntry] = []
     for row in rows:
         usable = check_row(row, is_published(row.name or ""), tree.report)
         if tree.is_disabled(row) or not usable:
             continue
-        for field in sorted(WITHOUT_EFFECT & row.fields.keys()):
-            tree.report.warn(row.fields[field], f"{field} has no effect yet", row.id)
-        realms = {**isolate, **_isolate(row, tree.report)}
-        own = {service: realm for service, realm in realms.items() if realm}
+        if "intercept" in row.fields:  # `inject` only orders, as `Entry.needs` does
+            tree.report.warn(row.fields["intercept"], "intercept has no effect yet", row.id)
+        own = _isolate(row, realms, tree.report)
+        around = {service: realm for service, realm in isolate.items() if service not in own}
+        inside = {**around, **{service: realm for service, realm in own.items() if realm}}
         if row.kind != "entry":
-            loaded += _load_rows(tree, tree.children(row), own)
-        elif (entry := _load_entry(tree, row, own)) is not None:
+            loaded += _load_rows(tree, tree.children(row), inside, realms)
+        elif (entry := _load_entry(tree, row, inside)) is not None:
             loaded.append(entry)
     return loaded
 
@@ -134,7 +137,7 @@ def _config(tree: Tree, row: Row) -> dict[str, object]:
     return {}
 
 
-def _isolate(row: Row, report: Report) -> dict[str, str]:
+def _isolate(row: Row, realms: Counter[str], report: Report) -> dict[str, str]:
     """Service → realm: `true` is one of this row's own, a string a shared one, `false` none."""
     node = row.fields.get("isolate")
     if node is None or node.tag.endswith(":null"):
@@ -142,10 +145,17 @@ def _isolate(row: Row, report: Report) -> dict[str, str]:
     if not isinstance(node, MappingNode):
         report.problem(node, f"isolate maps services to true or a name, not {describe(node)}", row.id)
         return {}
-    return {service: _realm(row, value) for service, value in fields(node).items()}
-
-
-def _realm(row: Row, node: Node) -> str:
-    if not node.tag.endswith(":bool"):
-        return f"shared {node.value}"
-    return f"private {place(row.node, row.id)}" if node.value.lower() == "true" else ""
+    own = f"private {place(row.node, row.id)}"
+    realms[own] += 1
+    if realms[own] > 1:  # a file that is included twice is two sets of entries
+        own = f"{own} ({realms[own]})"
+    isolate: dict[str, str] = {}
+    for service, value in fields(node).items():
+        if value.tag.endswith(":bool"):
+            isolate[service] = own if value.value.lower() == "true" else ""
+        elif is_string(value) and value.value:
+            isolate[service] = f"shared {value.value}"
+        elif not is_expression(value):  # that one is reported with the other fields
+            message = f"isolate.{service} must be true, false or a name, not {describe(value)}"
+            report.problem(value, message, row.id)
+    return isolate

@@ -18,23 +18,38 @@ async def mount(entries: Sequence[LoadedEntry], scope: Scope) -> None:
     that was mounted here is undone before the error goes on; what the scope held before stays.
 
     Raises:
-        CompositionError: an entry failed to mount, or waits for a service that nobody provides.
+        CompositionError: an entry failed to mount, waits for a service that nobody provides, or isolates one
+            that has no private instances.
     """
     depth = scope.depth
-    waiting = list(entries)
+    waiting = _views(entries, scope)
     try:
         while waiting:
-            entry = next((entry for entry in waiting if not _missing(entry, scope)), None)
-            if entry is None:
-                raise CompositionError([_still_waiting(entry, scope) for entry in waiting])
-            waiting.remove(entry)
-            await _mount_one(entry, scope)
+            ready = next((pair for pair in waiting if not _missing(*pair)), None)
+            if ready is None:
+                raise CompositionError([_still_waiting(*pair) for pair in waiting])
+            waiting.remove(ready)
+            await _mount_one(*ready)
     except BaseException as error:
         try:
             await scope.close(down_to=depth)
         except BaseExceptionGroup as failures:
             error.add_note(f"undoing it failed too: {', '.join(map(repr, failures.exceptions))}")
         raise
+
+
+def _views(entries: Sequence[LoadedEntry], scope: Scope) -> list[tuple[LoadedEntry, Scope]]:
+    """Each entry with the scope as it sees it."""
+    views: list[tuple[LoadedEntry, Scope]] = []
+    problems: list[Problem] = []
+    for entry in entries:
+        try:
+            views.append((entry, scope.isolated(entry.isolate)))
+        except CordisError as error:
+            problems.append(Problem(entry.where, f'entry "{entry.name}" did not activate: {error}'))
+    if problems:
+        raise CompositionError(problems)
+    return views
 
 
 async def _mount_one(entry: LoadedEntry, scope: Scope) -> None:
@@ -52,7 +67,7 @@ async def _leave(mounted: AbstractAsyncContextManager[None]) -> None:
 
 
 def _missing(entry: LoadedEntry, scope: Scope) -> list[type[object]]:
-    return [service for service in entry.entry_class.needs if scope.find(service) is None]
+    return [service for service in entry.entry_class.needs if not scope.offers(service)]
 
 
 def _still_waiting(entry: LoadedEntry, scope: Scope) -> Problem:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
+from typing import ClassVar
 
+from cordisd.kernel.scope import Scope
 from cordisd.shell.guardian import Guardian
 from cordisd.shell.launch import Launch, Place
 
@@ -14,7 +16,11 @@ class Realm:
 
     `cwd` is where the session's tools start; it changes by `move` only. `guardian` is the parent of every
     process started for the session; None where the daemon was started without one (no shell can run then).
+    `session_id` is also what the guardian knows its processes by; a private realm has one of its own.
     """
+
+    service_names: ClassVar[tuple[str, ...]] = ("terminals", "terminal", "subprocess", "fs")
+    """The published services whose part it plays: whoever isolates one has a realm of its own."""
 
     def __init__(self, session_id: str, cwd: str, guardian: Guardian | None) -> None:
         self.session_id = session_id
@@ -39,6 +45,18 @@ class Realm:
         self.cwd = os.path.normpath(cwd)
         for follow in list(self._followers):
             follow(self.cwd)
+
+    def private(self, scope: Scope) -> Realm:
+        """A realm within the session: its own shells and launch, in the session's directory.
+
+        It follows the session when that moves, and its processes end when `scope` closes.
+        """
+        # Unguessable: a session that a client has given the same id would end its processes.
+        realm = Realm(f"{self.session_id}.{os.urandom(8).hex()}", self.cwd, self.guardian)
+        realm.restored = self.restored
+        scope.defer(self.on_move(realm.move))
+        scope.defer(realm.close)
+        return realm
 
     async def close(self) -> None:
         """End every process of the session."""
