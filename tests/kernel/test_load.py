@@ -362,3 +362,11 @@ def test_the_reference_s_own_composition_loads() -> None:
     assert " ".join(by_id) == f"{expected} persistent-bash str-replace-editor sessions"
     assert composition.warnings == ()
     assert by_id["persistent-bash"].entry_class.lifetime == "session"
+
+
+def test_a_key_is_written_in_camel_case_only(folder: Folder) -> None:
+    (problem,) = folder.problems("\n- {id: a, name: bash, config: {timeout_ms: 5}}\n")
+    assert problem == (
+        'c.yml:2, entry "a": invalid config: unknown key $.timeout_ms (did you mean "timeoutMs"?); allowed: '
+        + problem.partition("allowed: ")[2]
+    )

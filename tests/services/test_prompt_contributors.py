@@ -1,4 +1,4 @@
-"""Sections, texts and variables that misbehave change nothing else in the prompt (`protocol.md` section 9)."""
+"""Sections, texts and variables that misbehave change nothing else in the prompt (`protocol.md` 9)."""
 
 from __future__ import annotations
 

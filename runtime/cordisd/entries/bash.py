@@ -74,11 +74,12 @@ class BashConfig(EntryConfig):
     root."""
     user: str | NonNegativeInt | None = None
     """Name or number of the user who runs the shell and edits the files; null for the daemon's own. Another
-    one needs a daemon of root. It is the only real boundary between the model and the daemon."""
+    one needs a daemon of root. It is the only real boundary between the model and the daemon. An editor that
+    is isolated from the shell (`isolate: {fs: true}` on one of them) works as the daemon's user."""
     argv: list[str] = []
     """A launcher, such as `[chroot, /srv/image]` or `[bwrap, --bind, /, /, --]`: bash's own command line is
     put behind it. It must keep the terminal and all descriptors; `/proc` and `/dev/tty` must be there. The
-    editor follows the shell inside."""
+    editor follows the shell inside, unless the two are isolated from each other."""
 
     @model_validator(mode="after")
     def _copies_are_named_where_the_middle_is_left_out(self) -> BashConfig:

@@ -40,7 +40,7 @@ class Entry:
         Raises:
             pydantic.ValidationError: with one error per field.
         """
-        return cls.Config.model_validate(raw, context={"folder": folder})
+        return cls.Config.model_validate(raw, context={"folder": folder}, by_alias=True, by_name=False)
 
     def mount(self, scope: Scope) -> AbstractAsyncContextManager[None]:
         """Contribute to `scope`, yield, undo. Subclasses decorate theirs with `asynccontextmanager`."""
