@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 ATTEMPTS = 5
+SOON_S = 20.0
+"""By the clock, for what happens at once: on a busy machine too, and far from the minutes it could hang."""
 
 
 @contextmanager
