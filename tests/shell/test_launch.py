@@ -79,6 +79,7 @@ def test_limits_bind_what_the_shell_starts(drive, tmp_path):
     drive(body, launch=Launch(rlimits={"nofile": 300, "core": 0, "fsize": 1_048_576}))
 
 
+@pytest.mark.alone
 @needs_root
 def test_a_fork_bomb_within_a_limit_ends_with_its_call(drive):
     uid = 200_000_000 + os.getpid()  # of nobody else, because the kernel counts processes by user

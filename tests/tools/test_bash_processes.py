@@ -153,6 +153,7 @@ def test_the_end_of_the_daemon_leaves_nothing(bash_own_bench, tmp_path: Path, st
     assert gone(below), "nor its guardian or a shell"
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_fork_bomb_ends_with_its_time_and_harms_neither_shell_nor_daemon(
     bash_bench, tmp_path: Path
@@ -172,6 +173,7 @@ def test_a_fork_bomb_ends_with_its_time_and_harms_neither_shell_nor_daemon(
     bench.close(session, other)
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("ending", ["close", "kill"])
 def test_a_fork_bomb_in_the_background_ends_with_its_session(

@@ -141,7 +141,7 @@ def test_a_heredoc_of_many_lines_is_written_whole_and_soon(bash_kept, tmp_path: 
     body = "".join(f"{n:079}\n" for n in range(n_lines))
     told = bash_kept(heredoc(body) + "\nwc -c < f")
     assert told.texts == [str(80 * n_lines)]
-    assert told.took_s[0] < SOON_S
+    assert told.took_s[0] < 5  # 0.02 s on an idle machine; line by line 2000 of them take longer
     assert (tmp_path / "place" / "f").read_text() == body
 
 

@@ -115,6 +115,7 @@ def ended_on_terminal(bash_bench, tmp_path_factory: pytest.TempPathFactory) -> d
     return all_at_once(bash_bench(**LIMITED, stdin="tty"), commands, tmp_path_factory.mktemp("tty"))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("command", [*STUCK, *WAITING])
 def test_a_stuck_command_is_ended_with_all_that_it_started_and_the_state_kept(ended, command: str) -> None:
     told = ended[command]
@@ -127,6 +128,7 @@ def test_a_stuck_command_is_ended_with_all_that_it_started_and_the_state_kept(en
     assert_usable(told)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("command", FULL_SCREEN)
 def test_a_full_screen_program_is_left(ended, command: str) -> None:
     assert_usable(ended[command])
@@ -135,12 +137,14 @@ def test_a_full_screen_program_is_left(ended, command: str) -> None:
     assert lines[-1] == KEPT
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("command", SLOW_PIPELINES)
 def test_a_slow_pipeline_is_no_wait_for_input(ended, ended_on_terminal, command: str) -> None:
     assert ended[command].texts[1] == SLOW_PIPELINES[command]
     assert ended_on_terminal[command].texts[1] == SLOW_PIPELINES[command]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("command", ON_TERMINAL)
 def test_a_question_on_the_terminal_is_noticed(ended_on_terminal, command: str) -> None:
     assert_usable(ended_on_terminal[command])
@@ -148,16 +152,19 @@ def test_a_question_on_the_terminal_is_noticed(ended_on_terminal, command: str) 
     assert (first, lines, last) == (WAITED, ON_TERMINAL[command], KEPT)
 
 
+@pytest.mark.alone
 def test_a_repl_on_the_terminal_is_left(ended_on_terminal) -> None:
     assert_usable(ended_on_terminal[REPL])
     assert ended_on_terminal[REPL].texts[1].split("\n")[-1] == KEPT
 
 
+@pytest.mark.alone
 def test_a_wait_for_a_key_is_noticed(ended_on_terminal) -> None:
     """Which a line editor does in `select`, after some polls of its own."""
     assert WAITED in ended_on_terminal[REPL].texts[1]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("command", FLOODS)
 def test_an_endless_flood_is_stopped_and_shown_in_part(ended, command: str) -> None:
     told = ended[command]
@@ -168,6 +175,7 @@ def test_an_endless_flood_is_stopped_and_shown_in_part(ended, command: str) -> N
     assert_usable(told)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("command", UNSTOPPABLE)
 def test_a_shell_that_will_not_stop_is_replaced_and_that_is_told(ended, command: str) -> None:
     told = ended[command]
