@@ -7,7 +7,19 @@ from collections.abc import Callable
 
 import pytest
 
-_FIGURES = pytest.StashKey[list[str]]()
+_FIGURE = "figure"
+
+
+class _Figures:
+    """Collects the figures from the reports of tests, wherever they ran."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "teardown":
+            name = report.location[2]
+            self.lines += [f"{name}: {line}" for kind, line in report.user_properties if kind == _FIGURE]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,16 +29,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_FIGURES] = []
+    config.pluginmanager.register(_Figures(), "figures")
     if config.option.seed is None:
         config.option.seed = random.randrange(1 << 32)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    figures = config.stash[_FIGURES]
-    if figures:
+    figures = config.pluginmanager.get_plugin("figures")
+    if figures and figures.lines:
         terminalreporter.section(f"load figures, --seed {config.option.seed}")
-        for line in figures:
+        for line in figures.lines:
             terminalreporter.write_line(line)
 
 
@@ -45,9 +57,8 @@ def long(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """`report(line)` has the line printed at the end of the run, whether or not the test passes."""
-    config = request.config
 
     def add(line: str) -> None:
-        config.stash[_FIGURES].append(f"{request.node.name}: {line}")
+        request.node.user_properties.append((_FIGURE, line))
 
     return add

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from measure import SOON_S
+
 CLEARED = ("DEEPSEEK_", "OPENAI_", "DSH_", "CORDISD_", "XDG_")
 
 
@@ -21,6 +23,11 @@ def clean_environment(**extra: str) -> dict[str, str]:
     """This process's environment without anything that steers a daemon, plus `extra`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(CLEARED)}
     return {**kept, **extra}
+
+
+def module_path(folder: Path) -> str:
+    """`PYTHONPATH` with `folder` before whatever it names already, which may be the code under test."""
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 class Daemon:
@@ -97,6 +104,12 @@ class Daemon:
         """From now on read only what is waited for: the pipe fills up."""
         self._lines.maxsize = 1
 
+    def resume_reading(self) -> None:
+        """Read all that comes, waited for or not."""
+        with self._lines.mutex:
+            self._lines.maxsize = sys.maxsize
+            self._lines.not_full.notify_all()
+
     def send(self, method: str, params: object = None) -> int:
         """Send a request without waiting; returns its id."""
         self._next_id += 1
@@ -158,7 +171,9 @@ class Daemon:
                 self._lines.put(None)
                 if found := ready():
                     return found
-                raise AssertionError(f"the daemon ended ({self.process.wait(5)}): {self.stderr[-4000:]!r}")
+                raise AssertionError(
+                    f"the daemon ended ({self.process.wait(SOON_S)}): {self.stderr[-4000:]!r}"
+                )
             frame = json.loads(line)
             self.frames.append(frame)
             if "method" not in frame:
@@ -171,7 +186,7 @@ class Daemon:
         assert line is not None, "the daemon ended"
         return line
 
-    def end(self, timeout_s: float = 5) -> int:
+    def end(self, timeout_s: float = SOON_S) -> int:
         """Close stdin and wait; a daemon that does not end is killed and fails the test."""
         assert self.process.stdin and self.process.stdout and self.process.stderr
         if self.process.stdout.closed:
@@ -188,8 +203,9 @@ class Daemon:
             self.process.wait()
             raise AssertionError(f"the daemon did not end; stderr: {self.stderr[-2000:]!r}") from None
         finally:
+            self.resume_reading()
             for thread in self._threads:
-                thread.join(5)
+                thread.join(SOON_S)
             self.process.stdout.close()
             self.process.stderr.close()
         return code

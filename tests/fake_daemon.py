@@ -131,7 +131,7 @@ def orphan() -> None:
         if os.fork() == 0:
             if sys.argv[2:] == ["escape"]:
                 os.setsid()
-            time.sleep(3)
+            time.sleep(60)
             os._exit(0)
         os._exit(7)
 

@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+from measure import SOON_S
+
 
 def children(pid: int) -> list[int]:
     """Live processes whose parent is `pid`, zombies included."""
@@ -45,7 +47,7 @@ def alive(pids: set[int]) -> set[int]:
     return found
 
 
-def gone(pids: set[int], timeout_s: float) -> bool:
+def gone(pids: set[int], timeout_s: float = SOON_S) -> bool:
     """Whether none of them runs any more before `timeout_s` seconds have passed."""
     end = time.monotonic() + timeout_s
     while alive(pids):
@@ -68,7 +70,7 @@ def with_environment(marker: str) -> set[int]:
     return found
 
 
-def gone_within(marker: str, time_s: float) -> bool:
+def gone_within(marker: str, time_s: float = SOON_S) -> bool:
     """Whether no process with `marker` in its environment is left before `time_s` seconds have passed."""
     end = time.monotonic() + time_s
     while with_environment(marker):

@@ -16,9 +16,9 @@ from daemon import clean_environment
 ROOT = Path(__file__).parents[1]
 
 
-def pip(python: Path | str, *arguments: str) -> None:
+def pip(*arguments: str) -> None:
     done = subprocess.run(
-        [str(python), "-m", "pip", *arguments, "-q", "--disable-pip-version-check"],
+        [sys.executable, "-m", "pip", *arguments, "-q", "--disable-pip-version-check"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -31,16 +31,16 @@ def pip(python: Path | str, *arguments: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_the_wheel_runs_the_demo_in_a_fresh_environment(tmp_path: Path) -> None:
-    pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT))
+    pip("wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT))
     [wheel] = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert top == {"cordisd", "cordisd_sdk"}
     assert "cordisd/_presets/minimal.cordis.yml" in names
     assert "cordisd/_presets/presets/recordings/demo.jsonl" in names
-    venv.create(tmp_path / "fresh", with_pip=True)
+    venv.create(tmp_path / "fresh")
     python = tmp_path / "fresh" / "bin" / "python"
-    pip(python, "install", str(wheel))
+    pip("--python", str(python), "install", "--no-compile", str(wheel))
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     done = subprocess.run(

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from daemon import module_path
+
 TESTS = Path(__file__).resolve().parents[1]
 SCRIPT = """
 import argparse, sys
@@ -18,7 +20,7 @@ sys.exit(check.run(parser.parse_args()))
 
 
 def _check(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": module_path(TESTS)}
     command = [sys.executable, "-c", SCRIPT, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=30)
 

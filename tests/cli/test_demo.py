@@ -25,7 +25,7 @@ def demo(*words: str, tmp: Path, **env: str) -> subprocess.CompletedProcess[str]
         text=True,
         timeout=60,
     )
-    assert processes.gone_within(mark, 2)
+    assert processes.gone_within(mark)
     return done
 
 

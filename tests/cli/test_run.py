@@ -20,6 +20,7 @@ import mock_chat as model
 import processes
 from cordisd.cli import run as command
 from daemon import clean_environment
+from measure import SOON_S
 
 COMMAND = [sys.executable, "-m", "cordisd", "run"]
 SLEEP = model.call("c1", "bash", {"command": "echo begun; sleep 60"})
@@ -45,7 +46,7 @@ class Shell:
             text=True,
             timeout=30,
         )
-        assert processes.gone_within(self.mark, 2)
+        assert processes.gone_within(self.mark)
         return done
 
     def log(self) -> list[dict[str, Any]]:
@@ -178,15 +179,13 @@ def test_ctrl_c_cancels_the_turn_exits_130_and_leaves_a_valid_log(shell: Shell) 
     with model.MockChatThread([SLEEP]) as mock:
         child = start(shell, "--base-url", mock.url)
         wait_for(child, "$ echo begun; sleep 60")
-        started = time.monotonic()
         child.send_signal(signal.SIGINT)
-        _, stderr = child.communicate(timeout=15)
+        _, stderr = child.communicate(timeout=SOON_S)
     assert child.returncode == 130, stderr
-    assert time.monotonic() - started < 5
     assert "Traceback" not in stderr
     assert shell.log()[-1]["type"] == "turn/end"
     assert shell.log()[-1]["data"]["reason"]["kind"] == "aborted"
-    assert processes.gone_within(shell.mark, 2)
+    assert processes.gone_within(shell.mark)
 
 
 def test_a_second_ctrl_c_kills_the_daemon_at_once(shell: Shell) -> None:
@@ -199,19 +198,19 @@ def test_a_second_ctrl_c_kills_the_daemon_at_once(shell: Shell) -> None:
         time.sleep(0.3)
         assert child.poll() is None
         child.send_signal(signal.SIGINT)
-        child.communicate(timeout=10)
+        child.communicate(timeout=SOON_S)
     assert child.returncode == 130
-    assert processes.gone_within(shell.mark, 2)
+    assert processes.gone_within(shell.mark)
 
 
 def test_ctrl_c_before_the_daemon_is_ready_exits_130(shell: Shell, tmp_path: Path) -> None:
     child = start(shell)
     time.sleep(0.15)
     child.send_signal(signal.SIGINT)
-    stdout, _ = child.communicate(timeout=10)
+    stdout, _ = child.communicate(timeout=SOON_S)
     assert child.returncode in (130, -signal.SIGINT)
     assert stdout == ""
-    assert processes.gone_within(shell.mark, 2)
+    assert processes.gone_within(shell.mark)
 
 
 def test_a_terminal_gets_a_living_status_line_and_colours(shell: Shell) -> None:

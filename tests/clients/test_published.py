@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from daemon import clean_environment
+from daemon import clean_environment, module_path
+from measure import SOON_S
 from mock_chat import MockChatThread, Recorded, Reply, calls, error, text
 from processes import gone_within
 
@@ -70,7 +71,9 @@ def drive(client: tuple[str, Path], scenario: str, work: Path, url: str, marker:
     assert command, "cordisd is not installed"
     done = subprocess.run(
         [sys.executable, str(DRIVER), version, scenario, command, str(work), url],
-        env=clean_environment(PYTHONPATH=str(folder), DSH_SYSTEM_PROMPT="in {{cwd}}", CASE_MARKER=marker),
+        env=clean_environment(
+            PYTHONPATH=module_path(folder), DSH_SYSTEM_PROMPT="in {{cwd}}", CASE_MARKER=marker
+        ),
         capture_output=True,
         text=True,
         timeout=60,
@@ -112,8 +115,8 @@ def test_closing_mid_command_is_prompt_and_leaves_no_process(
     with MockChatThread(answer) as mock:
         seen = drive(client, "close_mid_command", work, mock.url, marker)
     assert seen["exit"] == 0
-    assert seen["took_s"] < 1.0
-    assert gone_within(f"CASE_MARKER={marker}", 1.0)
+    assert seen["took_s"] < SOON_S, "the command would run for minutes"
+    assert gone_within(f"CASE_MARKER={marker}")
 
 
 def test_the_newest_client_resumes_a_stored_session(client: tuple[str, Path], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from cordisd.errors import CompositionError
 from cordisd.kernel.load import load
+from daemon import module_path
 from kernel.conftest import Folder
 
 REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "bench" / "reference.cordis.yml"
@@ -346,8 +347,8 @@ def test_a_good_composition_is_loaded_without_the_modules_that_only_errors_need(
         "import sys; from cordisd.kernel.load import load; load(sys.argv[1]); "
         "print([name for name in ('difflib', 'aiohttp', 'yaml.cyaml') if name in sys.modules])"
     )
-    root = str(Path(__file__).resolve().parents[1])
-    environment = {**os.environ, "PYTHONPATH": root}
+    root = Path(__file__).resolve().parents[1]
+    environment = {**os.environ, "PYTHONPATH": module_path(root)}
     done = subprocess.run(
         [sys.executable, "-c", script, str(path)], env=environment, capture_output=True, text=True, check=True
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from daemon import Daemon
+from daemon import Daemon, module_path
 from mock_chat import MockChatThread, Recorded, Reply, call, text
 
 pytestmark = [pytest.mark.load, pytest.mark.timeout(600)]
@@ -124,8 +124,7 @@ def watching(tmp_path: Path, url: str, watched: Path) -> Daemon:
     work.mkdir()
     argv = [sys.executable, "-m", "cordisd", "serve", "--stdio", "minimal"]
     argv += ["--patch", str(tmp_path / "patch.yml")]
-    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return Daemon(work, model_url=url, argv=argv, PYTHONPATH=path, LOOP_WATCH=str(watched))
+    return Daemon(work, model_url=url, argv=argv, PYTHONPATH=module_path(TESTS), LOOP_WATCH=str(watched))
 
 
 def reset_peak(pid: int) -> None:

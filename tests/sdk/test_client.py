@@ -15,6 +15,7 @@ import pytest
 import mock_chat as model
 import processes
 from cordisd_sdk import AsyncClient, Client, ConnectionClosedError, RequestTimeoutError, RpcError, RunResult
+from measure import SOON_S
 
 T = TypeVar("T")
 
@@ -41,8 +42,8 @@ class Place:
         }
 
     def clean(self) -> bool:
-        """Whether everything that was started here is gone, after at most two seconds."""
-        return processes.gone_within(self.mark, 2)
+        """Whether everything that was started here is gone, or soon is."""
+        return processes.gone_within(self.mark)
 
 
 @pytest.fixture
@@ -149,7 +150,7 @@ def test_cancel_while_bash_runs_ends_the_turn_and_drops_the_queue(place: Place) 
     assert (cancelled.finish_reason, cancelled.stop_reason, cancelled.turn) == ("aborted", "cancelled", 1)
     assert (dropped.finish_reason, dropped.stop_reason, dropped.turn) == ("aborted", "cancelled", None)
     assert (after.stop_reason, after.final_response) == ("completed", "fine")
-    assert elapsed_s < 3
+    assert elapsed_s < SOON_S
 
 
 def test_cancelling_a_run_ends_its_turn_but_keeps_the_queue_and_other_sessions(place: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,7 @@ from cordisd_sdk import (
     RunResult,
     SdkError,
 )
+from measure import SOON_S, least_cpu_s
 
 T = TypeVar("T")
 
@@ -96,18 +98,19 @@ def test_events_that_came_before_the_daemon_died_are_iterated_before_the_error()
 
 
 def test_the_death_of_the_daemon_is_noticed_although_a_child_of_it_holds_its_pipes_open() -> None:
-    started = time.monotonic()
+    marker = f"CORDISD_TEST_{os.urandom(8).hex()}"
     with pytest.raises(ConnectionClosedError) as caught:
-        prompt_once("orphan", "escape")
+        prompt_once("orphan", "escape", env={marker: "1"})
     assert caught.value.exit_code == 7
-    assert time.monotonic() - started < 2
+    [child] = processes.with_environment(marker)  # it lives, so nobody has waited for it
+    os.kill(child, signal.SIGKILL)
 
 
 def test_what_outlives_the_daemon_in_its_process_group_is_killed() -> None:
     marker = f"CORDISD_TEST_{os.urandom(8).hex()}"
     with pytest.raises(ConnectionClosedError):
         prompt_once("orphan", env={marker: "1"})
-    assert processes.gone_within(marker, 1)
+    assert processes.gone_within(marker)
 
 
 @pytest.mark.parametrize("scenario", ["broken", "bad_text", "shapeless"])
@@ -163,7 +166,7 @@ def test_a_silent_daemon_is_a_timeout_with_its_stderr_and_is_gone_afterwards() -
     with pytest.raises(RequestTimeoutError, match=r"no answer to initialize within 0\.3 s") as caught:
         asyncio.run(client.start())
     assert caught.value.stderr_tail == "I shall not answer"
-    assert processes.gone_within(marker, 1)
+    assert processes.gone_within(marker)
 
 
 def test_a_daemon_that_reads_nothing_does_not_hold_up_close() -> None:
@@ -179,7 +182,7 @@ def test_a_daemon_that_reads_nothing_does_not_hold_up_close() -> None:
             assert isinstance(outcome, ConnectionClosedError)
         return time.monotonic() - started
 
-    assert with_client("deaf", work, shutdown_timeout_s=0.2) < 2
+    assert with_client("deaf", work, shutdown_timeout_s=0.2) < SOON_S
 
 
 def test_answers_that_are_no_answers_fail_that_request_only() -> None:
@@ -220,15 +223,15 @@ def test_the_notifications_of_a_delegated_session_are_told_but_are_not_the_sessi
 
 
 def test_twenty_thousand_events_cost_little_and_arrive_in_order() -> None:
-    async def work(client: AsyncClient) -> tuple[RunResult, float]:
-        started = time.process_time()
-        result = await client.session("s").run("go")
-        return result, time.process_time() - started
+    async def work(client: AsyncClient) -> RunResult:
+        return await client.session("s").run("go")
 
-    result, cpu_s = with_client("many", work, "20000")
-    numbers = [e["seq"] for e in result.events if e["type"] == "assistant/chunk"]
-    assert numbers == list(range(20000))
-    assert cpu_s < 2  # 0.2 s on an idle machine
+    def run() -> None:
+        result = with_client("many", work, "20000")
+        numbers = [e["seq"] for e in result.events if e["type"] == "assistant/chunk"]
+        assert numbers == list(range(20000))
+
+    assert least_cpu_s(run, 3) < 3  # 0.25 s on an idle machine
 
 
 def test_a_program_that_does_not_exist_is_a_clear_error() -> None:
@@ -251,7 +254,7 @@ def test_the_synchronous_client_leaves_no_thread_and_no_process_and_closes_twice
         assert client.session("s").run("hi").final_response == "heard you"
         assert processes.with_environment(marker)
     client.close()
-    assert processes.gone_within(marker, 1)
+    assert processes.gone_within(marker)
     assert {thread for thread in threading.enumerate() if thread not in threads} == set()
     with pytest.raises(ConnectionClosedError, match="the client was closed"):
         client.ping()
@@ -316,4 +319,4 @@ def test_a_cancelled_close_kills_the_daemon() -> None:
         await client.close()
 
     asyncio.run(main())
-    assert processes.gone_within(marker, 1)
+    assert processes.gone_within(marker)

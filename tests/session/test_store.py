@@ -27,6 +27,7 @@ from cordisd.session.disk import DiskCalls
 from cordisd.session.header import SessionHeader
 from cordisd.session.store import SessionStore
 from log_samples import finished_session, header, plain
+from measure import SOON_S
 
 
 def stored(store: SessionStore, session_id: str = "s1", cwd: str | None = "/srv/w") -> Path:
@@ -185,7 +186,7 @@ def test_a_second_sync_waits_for_the_first(tmp_path: Path) -> None:
     released = threading.Event()
 
     def fsync(fd: int) -> None:
-        assert released.wait(5)
+        assert released.wait(SOON_S)
 
     store = SessionStore(tmp_path, disk=DiskCalls(fsync=fsync))
     file = store.create(header())

@@ -10,6 +10,10 @@ import pytest
 
 from cordisd.shell.bash import Bash
 from cordisd.shell.report import RESET_NOTICE, WAS_RESET_NOTICE
+from measure import ATTEMPTS, SOON_S
+
+QUICK_S = 0.1
+"""0.003 s on an idle machine; a shell whose answer is missed takes from 0.25 s."""
 
 
 @pytest.mark.parametrize(
@@ -68,12 +72,14 @@ def test_no_line_of_a_background_job_is_lost_between_and_around_calls(texts):
 def test_a_changed_shell_stays_quick_and_shows_nothing_of_ours(drive, change: str):
     async def body(bash: Bash) -> None:
         await bash.run(change)
-        for _ in range(2):
-            start = time.monotonic()
+        took_s: list[float] = []
+        while len(took_s) < 2 or (min(took_s) >= QUICK_S and len(took_s) < ATTEMPTS):
+            start_s = time.monotonic()
             text = (await bash.run("echo next")).text
-            assert time.monotonic() - start < 0.1
+            took_s.append(time.monotonic() - start_s)
             assert text.split("\n")[-1] == "next"
             assert "builtin" not in text and "background" not in text and "reset" not in text
+        assert min(took_s) < QUICK_S
 
     drive(body)
 
@@ -132,7 +138,7 @@ def test_a_sabotaged_driver_is_cured_or_replaced_and_never_runs_a_command_twice(
         await bash.run(change)
         result = await bash.run("echo run >> count; echo next")
         assert result.text.endswith("next")
-        assert time.monotonic() - start < 3
+        assert time.monotonic() - start < SOON_S
         assert (tmp_path / "count").read_text() == "run\n"
 
     drive(body)

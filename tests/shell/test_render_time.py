@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 
 import pytest
 
 from cordisd.shell.exchange import background_capture
 from cordisd.shell.output import HEAD_BYTES, TAIL_BYTES, Capture
 from cordisd.shell.report import background_section, shown_output
+from measure import least_cpu_s
 
 PIECES = [
     b"\r", b"\b", b"\x1b", b"\xff", b"\x01", b"\n", b"\r\n", b"\r\r\n", b"a\rb\n", b"a\b", b"\r50%",
@@ -26,9 +27,7 @@ def test_no_output_makes_rendering_slow(piece: bytes) -> None:
         capture.append(piece * (HEAD_BYTES // len(piece)))
         for _ in range((n_bytes - HEAD_BYTES) // 4095):
             capture.append((piece * (4095 // len(piece) + 1))[:4095])
-        start_s = time.process_time()
-        shown_output(capture, 16_000, "headTail")
-        assert time.process_time() - start_s < LIMIT_S
+        assert least_cpu_s(partial(shown_output, capture, 16_000, "headTail"), LIMIT_S) < LIMIT_S
 
 
 @pytest.mark.parametrize("piece", PIECES)
@@ -36,6 +35,4 @@ def test_no_background_output_makes_its_section_slow(piece: bytes) -> None:
     capture = background_capture()
     for _ in range(20):
         capture.append((piece * (4095 // len(piece) + 1))[:4095])
-    start_s = time.process_time()
-    background_section(capture)
-    assert time.process_time() - start_s < LIMIT_S
+    assert least_cpu_s(partial(background_section, capture), LIMIT_S) < LIMIT_S

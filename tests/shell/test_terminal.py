@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-import resource
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -20,8 +18,9 @@ from cordisd.errors import ShellError, ToolError
 from cordisd.shell.environment import tool_environment
 from cordisd.shell.guardian import Guardian
 from cordisd.shell.launch import ShellSpec
-from cordisd.shell.terminal import _MAX_PENDING_CHARS, Stop, Terminal
+from cordisd.shell.terminal import _MAX_PENDING_CHARS, _REST_S, Stop, Terminal
 from cordisd.shell.unread import KEPT_CHARS, compiled
+from measure import ATTEMPTS, no_collection
 
 Run = Callable[[str, Callable[[Terminal], Awaitable[Any]]], Any]
 LIMIT_S = 40
@@ -151,9 +150,18 @@ def test_a_program_may_close_its_terminal_and_open_it_again(run: Run) -> None:
 def test_a_spinning_program_whose_terminal_is_closed_costs_nothing(run: Run) -> None:
     async def body(terminal: Terminal) -> None:
         await until(terminal, "one")
-        before_s = time.process_time()
-        await terminal.wait(None, None, 1)
-        assert time.process_time() - before_s < 0.3
+        n_turns = 0
+        selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+        select = selector.select
+
+        def counted(timeout_s: float | None) -> Any:
+            nonlocal n_turns
+            n_turns += 1
+            return select(timeout_s)
+
+        selector.select = counted
+        assert await terminal.wait(None, None, 1) is Stop.EXPIRED
+        assert n_turns < 200, "of the event loop; 20 are usual, thousands if it is watched all the time"
 
     run("echo one; exec </dev/null >/dev/null 2>&1; sleep 1000", body)
 
@@ -205,26 +213,32 @@ FLOODS = {
 
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_flood_takes_bounded_turns_and_memory_and_the_keys_still_work(flood: str, run: Run) -> None:
-    async def body(terminal: Terminal) -> None:
-        turns: list[float] = []
+    async def flooded_turns_s(terminal: Terminal) -> list[float]:
+        """CPU time of each turn of a second's flood, in order of size."""
+        turns_s: list[float] = []
         inner = terminal._work
 
         def timed(**how: bool) -> None:
             began_s = time.thread_time()
             inner(**how)
-            turns.append(time.thread_time() - began_s)
+            turns_s.append(time.thread_time() - began_s)
 
-        terminal._work = timed  # type: ignore[method-assign]
-        gc.disable()  # a collection is this process's, and as long as the tests before it were many
-        try:
-            assert await terminal.wait(compiled("never"), None, 2) is Stop.EXPIRED
-        finally:
-            gc.enable()
+        with pytest.MonkeyPatch.context() as patch, no_collection():
+            patch.setattr(terminal, "_work", timed)
+            assert await terminal.wait(compiled("never"), None, 1) is Stop.EXPIRED
         assert len(terminal.unread._recent) <= 3 * KEPT_CHARS
         assert terminal._screen.n_pending_chars <= _MAX_PENDING_CHARS + 2 * 65536
-        assert len(turns) > 5
-        assert max(turns) < 0.1, "of the processor, in one turn"
-        assert sorted(turns)[len(turns) // 2] < 0.02
+        assert len(turns_s) > 5
+        return sorted(turns_s)
+
+    async def body(terminal: Terminal) -> None:
+        for _ in range(ATTEMPTS):
+            turns_s = await flooded_turns_s(terminal)
+            longest_s, middle_s = turns_s[-1], turns_s[len(turns_s) // 2]
+            if longest_s < 0.05 and middle_s < 0.03:
+                break
+        assert longest_s < 0.05, "usual 0.003; all that may be pending takes from 0.1 to 0.3"
+        assert middle_s < 0.03
         picture = await asyncio.wait_for(terminal.picture(), LIMIT_S)
         assert len(picture.rows) <= 40
         await terminal.type(b"\x03", 5)
@@ -237,12 +251,20 @@ def test_a_flood_takes_bounded_turns_and_memory_and_the_keys_still_work(flood: s
 def test_a_flood_that_nobody_waits_for_costs_little(run: Run) -> None:
     async def body(terminal: Terminal) -> None:
         await until(terminal, "begun")
-        before = resource.getrusage(resource.RUSAGE_SELF)
-        for _ in range(20):
-            await asyncio.sleep(0.1)
-        after = resource.getrusage(resource.RUSAGE_SELF)
-        used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        assert used_s < 1, "of two seconds"
+        n_turns = 0
+        inner = terminal._work
+
+        def counted(**how: bool) -> None:
+            nonlocal n_turns
+            n_turns += 1
+            inner(**how)
+
+        terminal._work = counted  # type: ignore[method-assign]
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        await asyncio.sleep(1)
+        n_rests = (loop.time() - began_s) / _REST_S
+        assert n_turns < 3 * n_rests + 10, "1.5 a rest are usual, 6 without any"
         assert terminal.unread.consume().n_bytes > 10_000, "it goes on all the same"
 
     run("echo begun; yes 0123456789", body)

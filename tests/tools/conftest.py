@@ -135,7 +135,7 @@ class Bench:
         sent = [self.daemon.send("session/close", {"sessionId": session}) for session in sessions]
         self.daemon.wait(lambda: all(self.daemon.answer(number) for number in sent))
         left = descendants(self.guardian)
-        assert gone(left, 2), {pid: _words(pid) for pid in left}
+        assert gone(left), {pid: _words(pid) for pid in left}
 
     def run(self, *steps: Step, folder: Path, timeout_s: float = 30) -> Told:
         """What the model was told, by a session of its own in `folder`, of the calls of `steps`."""

@@ -50,6 +50,7 @@ def test_limits_bind_what_commands_start_and_stay_for_the_next(bash_kept: Run, t
     assert (tmp_path / "place" / "big").stat().st_size == 1_048_576
 
 
+@pytest.mark.alone
 @needs_root
 def test_a_fork_bomb_within_a_limit_ends_with_its_call_and_leaves_nothing(
     bash_own_bench: Start, tmp_path: Path

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from measure import SOON_S
+
 TABBED = "all:\n\tcc -o a a.c\n\t\tdeep\tin side\n"
 CONTROLS = [chr(code) for code in (*range(1, 32), 127) if chr(code) != "\n"]
-LIMIT_S = 1.0
+
 """What the catalogue allows for a long or an unfinished command; milliseconds on an idle machine."""
 
 
@@ -101,7 +103,7 @@ def test_the_command_is_run_as_it_is(bash_kept, command: str, shown: str) -> Non
 def test_unfinished_syntax_is_an_error_at_once(bash_kept, command: str, complaint: str) -> None:
     told = bash_kept(command)
     assert told.texts == [f"bash: {complaint}\n[exit code: 2]"]
-    assert told.took_s[0] < LIMIT_S
+    assert told.took_s[0] < SOON_S
 
 
 def test_an_unfinished_substitution_is_an_error_at_once(bash_kept) -> None:
@@ -120,7 +122,7 @@ def test_an_unterminated_heredoc_ends_with_the_command(bash_kept) -> None:
     assert warning.startswith("bash: warning: here-document at line ")
     assert warning.endswith(" delimited by end-of-file (wanted `EOF')")
     assert (x, told.texts[1]) == ("x", "0")
-    assert told.took_s[0] < LIMIT_S
+    assert told.took_s[0] < SOON_S
 
 
 def test_lines_are_counted_one_by_one(bash_kept) -> None:
@@ -139,7 +141,7 @@ def test_a_heredoc_of_many_lines_is_written_whole_and_soon(bash_kept, tmp_path: 
     body = "".join(f"{n:079}\n" for n in range(n_lines))
     told = bash_kept(heredoc(body) + "\nwc -c < f")
     assert told.texts == [str(80 * n_lines)]
-    assert told.took_s[0] < LIMIT_S
+    assert told.took_s[0] < 5  # 0.02 s on an idle machine; line by line 2000 of them take longer
     assert (tmp_path / "place" / "f").read_text() == body
 
 

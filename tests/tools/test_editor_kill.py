@@ -15,6 +15,7 @@ import pytest
 
 from daemon import Daemon
 from editor_calls import stages_a_file
+from measure import SOON_S
 from mock_chat import MockChatThread, Recorded, Reply, call
 from processes import gone
 
@@ -69,7 +70,7 @@ def changes_of(path: Path) -> Callable[[int], bool]:
     return changed
 
 
-def wait_for(situation: Callable[[], Any], what: str, timeout_s: float = 20) -> Any:
+def wait_for(situation: Callable[[], Any], what: str, timeout_s: float = SOON_S) -> Any:
     end = time.monotonic() + timeout_s
     while not (found := situation()):
         assert time.monotonic() < end, f"never seen: {what}"
@@ -90,8 +91,8 @@ def kill_during_an_edit(tmp_path: Path, path: Path, begun: Callable[[int], Any],
         time.sleep(delay_s)
         left = overwriters(pid)
         daemon.process.send_signal(signal.SIGKILL)
-        daemon.process.wait(10)
-        assert gone(left, 10)
+        daemon.process.wait(SOON_S)
+        assert gone(left)
 
 
 def check_whole(path: Path, rest: str) -> None:
@@ -165,6 +166,6 @@ def test_a_large_new_file_is_whole_or_not_there(tmp_path: Path, path: Path, chan
             wait_for(lambda pid=pid: stages_a_file(pid, path.parent), "a staged file", 40)
             time.sleep(chance.uniform(0, 0.1))
             daemon.process.send_signal(signal.SIGKILL)
-            daemon.process.wait(10)
+            daemon.process.wait(SOON_S)
         assert set(os.listdir(path.parent)) <= {"a0", "a1"}
         assert not target.exists() or target.read_text() == content

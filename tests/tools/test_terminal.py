@@ -203,24 +203,23 @@ def test_a_program_that_ignores_interrupts_is_stopped(tmp_path: Path) -> None:
     assert made[3].text == "There are no terminals."
 
 
-@pytest.mark.timeout(300)
 def test_a_flood_is_cut_in_the_middle_and_the_terminal_goes_on(tmp_path: Path) -> None:
     line = "x" * 99
     flood, after = drive(
         tmp_path,
         act(
             "start",
-            command=f"yes {line} | head -c 30000000; echo over; read -r x",
+            command=f"yes {line} | head -c 6000000; echo over; read -r x",
             pattern="^over$",
-            timeout_seconds=250,
+            timeout_seconds=50,
         ),
         act("send", text="\n", pattern="never"),
-        limit_s=280,
+        limit_s=55,
     )
     assert found(flood.state) and flood.meta["truncated"]
     assert flood.lines[0] == line and flood.lines[-3:-1] == [line, "over"]
     [gap] = [line for line in flood.lines if "omitted" in line]
-    assert "29,98" in gap, gap
+    assert "5,98" in gap, gap
     assert len(flood.text) < 17_000
     assert after.state.startswith("[terminal main: exited with code 0")
 

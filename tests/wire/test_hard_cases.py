@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from daemon import Daemon, clean_environment
+from measure import SOON_S
 from mock_chat import Hang, MockChatThread, Reply, call, calls, delta, error, text
 from processes import children, descendants, gone
 
@@ -103,7 +104,7 @@ def test_a_number_that_is_no_number_is_refused_before_it_reaches_a_log(tmp_path:
 def test_moving_a_session_does_not_wait_for_the_command_that_runs(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     script = [
-        call("c1", "bash", {"command": "sleep 2; pwd"}),
+        call("c1", "bash", {"command": "until [ -e go ]; do sleep .05; done; pwd"}),
         call("c2", "bash", {"command": "pwd"}),
         text("end"),
     ]
@@ -112,10 +113,10 @@ def test_moving_a_session_does_not_wait_for_the_command_that_runs(tmp_path: Path
         daemon.prompt("s", "go")
         daemon.wait(lambda: "tool/call" in kinds(daemon))
         time.sleep(0.3)
-        began = time.monotonic()
-        daemon.request("session/working-directory/set", {"sessionId": "s", "path": "sub"}, timeout_s=1)
+        daemon.request("session/working-directory/set", {"sessionId": "s", "path": "sub"})
         daemon.prompt("s", "queued")
-        assert time.monotonic() - began < 1
+        assert "tool/result" not in kinds(daemon)
+        (tmp_path / "go").touch()
         daemon.wait(lambda: sum(kind == "turn/end" for kind in kinds(daemon)) == 2)
         told = [
             event["data"]["message"]["content"][0]["content"][0]["text"]
@@ -196,7 +197,7 @@ def test_a_client_that_only_stops_reading_for_good_ends_the_daemon(tmp_path: Pat
         process.stdout.close()
         process.stdin.write(request(2, "rpc.ping"))
         process.stdin.flush()
-        assert process.wait(5) == 0
+        assert process.wait(SOON_S) == 0
         assert process.stderr.read() == b""
 
 
@@ -216,6 +217,23 @@ def test_requests_may_come_from_a_file(tmp_path: Path) -> None:
         assert len(done.stdout.splitlines()) == n_answers
 
 
+FLOOD = Reply([delta({"content": "x" * 50_000})] * 240 + [delta({}, "stop")])
+"""More than a transport holds for its reader, which is 8 MiB."""
+
+
+def wait_for_the_end_in_the_log(daemon: Daemon) -> None:
+    """Wait until the end of the turn of session `s` is on disk, whoever reads what the daemon says."""
+    deadline = time.monotonic() + 30
+    while True:
+        for path in daemon.sessions.glob("*/s/session.jsonl"):
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - 400))
+                if b'"turn/end"' in file.read():
+                    return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def assert_answered_before_the_end_was_told(daemon: Daemon, number: int) -> None:
     """What a feed holds back comes after the answer: so the reader was behind when that was given."""
     answer = daemon.answer(number)
@@ -229,19 +247,11 @@ def assert_answered_before_the_end_was_told(daemon: Daemon, number: int) -> None
 
 
 def test_a_session_closed_while_its_reader_is_behind_is_still_told_to_the_end(tmp_path: Path) -> None:
-    n_pieces = 400
-    with (
-        MockChatThread([Reply([delta({"content": "x" * 50_000})] * n_pieces + [delta({}, "stop")])]) as mock,
-        Daemon(tmp_path, model_url=mock.url) as daemon,
-    ):
+    with MockChatThread([FLOOD]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.pause_reading()
         daemon.initialize()
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})
-        deadline = time.monotonic() + 30
-        logs = tmp_path.parent / f"{tmp_path.name}-sessions"
-        while not any(b'"turn/end"' in path.read_bytes()[-400:] for path in logs.glob("*/s/session.jsonl")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for_the_end_in_the_log(daemon)
         closing = daemon.send("session/close", {"sessionId": "s"})
         daemon.wait(lambda: any(f.get("method") == "session.completed" for f in daemon.frames), 30)
         assert_answered_before_the_end_was_told(daemon, closing)
@@ -262,8 +272,8 @@ def test_a_stopped_guardian_does_not_keep_the_daemon_from_ending(tmp_path: Path)
             os.kill(guardian, signal.SIGSTOP)
             try:
                 assert daemon.request("shutdown") == {}
-                assert daemon.process.wait(8) == 0
-                assert gone(below, 2), "the death of the daemon wakes the guardian"
+                assert daemon.process.wait(SOON_S) == 0
+                assert gone(below), "the death of the daemon wakes the guardian"
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(guardian, signal.SIGCONT)
@@ -393,16 +403,11 @@ def test_an_id_may_be_as_long_as_a_file_name(length: int, tmp_path: Path) -> Non
 
 
 def test_a_session_resumed_while_its_reader_is_behind_is_told_in_order_and_once(tmp_path: Path) -> None:
-    flood = Reply([delta({"content": "x" * 50_000})] * 400 + [delta({}, "stop")])
-    with MockChatThread([flood, text("after")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockChatThread([FLOOD, text("after")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.pause_reading()
         daemon.initialize()
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})
-        logs = tmp_path.parent / f"{tmp_path.name}-sessions"
-        deadline = time.monotonic() + 30
-        while not any(b'"turn/end"' in path.read_bytes()[-400:] for path in logs.glob("*/s/session.jsonl")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for_the_end_in_the_log(daemon)
         daemon.send("session/close", {"sessionId": "s"})
         resuming = daemon.send("session/resume", {"sessionId": "s"})
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("more")})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from daemon import Daemon
+from daemon import Daemon, module_path
 from mock_chat import Hang, MockChatThread, Pause, Reply, calls, delta, error, stream, text
 
 TESTS = Path(__file__).parents[1]
@@ -30,7 +30,7 @@ def daemon_with(tmp_path: Path, patch: str, url: str, **environment: str) -> Dae
         "--patch",
         str(tmp_path / "patch.yml"),
     ]
-    return Daemon(work, model_url=url, argv=argv, PYTHONPATH=str(TESTS), **environment)
+    return Daemon(work, model_url=url, argv=argv, PYTHONPATH=module_path(TESTS), **environment)
 
 
 SLEEPERS = "- insert: [{id: sleepers, name: 'loop_entries:SleepersEntry'}]\n"
@@ -236,13 +236,14 @@ def test_a_given_up_retry_after_ends_the_turn_with_the_providers_words(tmp_path:
 
 
 def test_a_cancel_during_back_off_ends_the_turn_at_once(tmp_path: Path) -> None:
-    with MockChatThread([error(500, "busy")] * 9) as mock, daemon_with(tmp_path, "[]", mock.url) as daemon:
+    busy = error(429, "busy", retry_after="10")
+    with MockChatThread([busy] * 9) as mock, daemon_with(tmp_path, "[]", mock.url) as daemon:
         daemon.initialize()
         start = len(daemon.frames)
         daemon.prompt("s", "go")
         daemon.wait(lambda: any(event["type"] == "llm/retry" for event in daemon.events("s")))
         daemon.request("session/cancel", {"sessionId": "s"})
-        daemon.wait_idle("s", start, timeout_s=1)
+        daemon.wait_idle("s", start, timeout_s=8)
         events = daemon.events("s", start)
         assert events[-1]["data"]["reason"]["kind"] == "aborted"
         assert not any(event["type"] == "assistant/message" for event in events)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
-from daemon import Daemon
+from daemon import Daemon, module_path
 from mock_chat import MockChatThread, call, text
 
 TESTS = Path(__file__).parents[1]
@@ -16,12 +15,11 @@ def test_the_history_of_a_closed_session_is_freed_at_once(tmp_path: Path) -> Non
     (tmp_path / "patch.yml").write_text("- insert: [{id: count, name: 'memory_entries:CounterEntry'}]\n")
     argv = [sys.executable, "-m", "cordisd", "serve", "--stdio", "minimal"]
     argv += ["--patch", str(tmp_path / "patch.yml")]
-    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     script = [reply for n in range(3) for reply in (call(f"c{n}", "histories", {}), text("done"))]
     work = tmp_path / "w"
     work.mkdir()
     with MockChatThread(script) as mock:
-        with Daemon(work, model_url=mock.url, argv=argv, PYTHONPATH=path) as daemon:
+        with Daemon(work, model_url=mock.url, argv=argv, PYTHONPATH=module_path(TESTS)) as daemon:
             daemon.initialize()
             for name in ("one", "two", "three"):
                 daemon.run(name, "go")

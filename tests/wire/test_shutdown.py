@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemon import Daemon, clean_environment
+from measure import SOON_S
 from mock_chat import Hang, MockChatThread, Reply, call, delta, text
 from processes import alive, descendants, gone
 
@@ -24,7 +25,7 @@ def start_command(daemon: Daemon, sleeps: set[str], session: str = "s") -> set[i
     daemon.initialize()
     daemon.prompt(session, "go")
     daemon.wait(lambda: any(event["type"] == "tool/call" for event in daemon.events(session)))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + SOON_S
     while True:
         below = descendants(daemon.process.pid)
         if sleeps <= {command_of(pid) for pid in below}:
@@ -48,12 +49,9 @@ def test_shutdown_mid_command_is_answered_at_once_and_leaves_nothing(tmp_path: P
         below = start_command(daemon, SLEEPS)
         began = time.monotonic()
         assert daemon.request("shutdown") == {}
-        answered_s = time.monotonic() - began
-        assert daemon.process.wait(5) == 0
-        ended_s = time.monotonic() - began
-        assert answered_s < 1.0
-        assert ended_s < 2.0
-        assert gone(below, 1.0), alive(below)
+        assert daemon.process.wait(SOON_S) == 0
+        assert time.monotonic() - began < SOON_S, "the commands would run for minutes"
+        assert gone(below), alive(below)
         events = daemon.events("s")
         assert [event["type"] for event in events][-3:] == ["tool/result", "step/end", "turn/end"]
         assert events[-3]["data"]["error"]["code"] == "ABORTED"
@@ -118,8 +116,8 @@ def test_end_of_input_and_signals_end_everything_with_a_closed_log(
         else:
             assert daemon.process.stdin is not None
             daemon.process.stdin.close()
-        assert daemon.process.wait(3) == code
-        assert gone(below, 1.0), alive(below)
+        assert daemon.process.wait(SOON_S) == code
+        assert gone(below), alive(below)
         assert daemon.end() == code
         assert daemon.log("s")[-1]["data"]["reason"]["kind"] == "aborted"
         assert b"Traceback" not in daemon.stderr
@@ -132,7 +130,7 @@ def test_a_killed_daemon_leaves_no_process_of_any_session(tmp_path: Path) -> Non
     ):
         below = start_command(daemon, SLEEPS)
         daemon.process.kill()
-        assert gone(below, 2.0), alive(below)
+        assert gone(below), alive(below)
         daemon.end()
 
 
@@ -155,7 +153,7 @@ def test_the_death_of_the_parent_ends_the_daemon_though_its_input_stays_open(tmp
     daemon_pid = int(parent.stdout.readline())
     below: set[int] = set()
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + SOON_S
         while not (guardian := descendants(daemon_pid)) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert guardian
@@ -163,7 +161,7 @@ def test_the_death_of_the_parent_ends_the_daemon_though_its_input_stays_open(tmp
         below = descendants(parent.pid)
         parent.kill()
         parent.wait()
-        assert gone({daemon_pid} | guardian, 3.0)
+        assert gone({daemon_pid} | guardian)
     finally:
         parent.kill()
         parent.wait()
@@ -195,12 +193,12 @@ def test_a_client_that_goes_away_ends_the_daemon_quietly(tmp_path: Path) -> None
             )
             process.stdin.flush()
             assert b"serverInfo" in process.stdout.readline()
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + SOON_S
             while not mock.requests:
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
             process.stdout.close()
-            assert process.wait(5) == 0, "though its input is still open"
+            assert process.wait(SOON_S) == 0, "though its input is still open"
             assert process.stderr.read() == b""
 
 

@@ -20,7 +20,6 @@ from pexpect.spawnbase import SpawnBase
 
 from cordisd.errors import ToolError
 from cordisd.shell.output import Capture
-from cordisd.shell.render import without_escapes
 
 KEPT_CHARS = 64 * 1024
 """Of the newest unread text, at least this much can be searched."""
@@ -38,13 +37,23 @@ _RETURNS = re.compile(r"\r+")
 _ESCAPE = re.compile(r"[\x1b\udc80-\udcff]")
 _INVALID = re.compile(r"[\udc80-\udcff]")
 _CONTROLS = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f]+")
-_UNFINISHED = re.compile(
-    r"(?:(?:\x1b\[|\udc9b)[0-?]*[ -/]*"
-    r"|(?:\x1b\]|\udc9d)[^\x07\x18\x1a\x1b\n\udc9c]*\x1b?"
-    r"|\x1b[PX^_][^\x1b\n]*\x1b?"
-    r"|[\udc90\udc98\udc9e\udc9f][^\x1b\n\udc9c]*"
-    r"|\x1b[ -/]*)\Z"
+_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\udc9b)[0-?]*+[ -/]*+[@-~]?"
+    r"|(?:\x1b\]|\udc9d)[^\x07\x18\x1a\x1b\n\udc9c]*+(?:\x07|\x1b\\|\udc9c)?"
+    r"|\x1b[PX^_][^\x1b\n]*+(?:\x1b\\)?"
+    r"|[\udc90\udc98\udc9e\udc9f][^\x1b\n\udc9c]*+\udc9c?"
+    r"|\x1b[ -/]*+[0-~]?"
 )
+"""Like those of `render`, but a string sequence ends with its line, because nobody can wait for its end."""
+_FINISHED = re.compile(
+    r"(?:[^\x1b\udc90\udc98\udc9b\udc9d-\udc9f]++"
+    r"|(?:\x1b\[|\udc9b)[0-?]*+[ -/]*+(?:[@-~]|(?!\Z))"
+    r"|(?:\x1b\]|\udc9d)[^\x07\x18\x1a\x1b\n\udc9c]*+(?:\x07|\x1b\\|\udc9c|(?!\x1b?\Z))"
+    r"|\x1b[PX^_][^\x1b\n]*+(?:\x1b\\|(?!\x1b?\Z))"
+    r"|[\udc90\udc98\udc9e\udc9f][^\x1b\n\udc9c]*+(?:\udc9c|(?!\Z))"
+    r"|\x1b(?![\[\]PX^_])[ -/]*+(?:[0-~]|(?!\Z)))*+"
+)
+"""Text, and sequences that nothing to come can lengthen."""
 
 
 def compiled(pattern: str) -> Any:
@@ -118,8 +127,10 @@ class Unread:
     def take(self, data: bytes, *, final: bool = False) -> None:
         """Add what the program has printed; `final`: nothing more will come."""
         text = self._held + self._decoder.decode(data, final)
-        unfinished = None if final else _UNFINISHED.search(text, max(0, len(text) - _MAX_HELD_CHARS))
-        cut = unfinished.start() if unfinished else len(text)
+        finished = _FINISHED.match(text)
+        cut = finished.end() if finished and not final else len(text)
+        if len(text) - cut > _MAX_HELD_CHARS:
+            cut = len(text)
         self._held = text[cut:]
         text = _lines(self._return + _plain(text[:cut]))
         self._return = "\r" if text.endswith("\r") and not final else ""
@@ -194,7 +205,7 @@ class Unread:
 def _plain(text: str) -> str:
     """Text without escape sequences and control characters, with U+FFFD for bytes that are not UTF-8."""
     if _ESCAPE.search(text):
-        text = _INVALID.sub("\ufffd", without_escapes(text))
+        text = _INVALID.sub("\ufffd", _SEQUENCE.sub("", text))
     return _CONTROLS.sub("", text)
 
 
