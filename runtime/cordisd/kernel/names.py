@@ -96,10 +96,14 @@ def is_published(name: str) -> bool:
 
 
 def canonical(name: str) -> str:
-    """Our own name for what `name` stands for, if there is one; else `name` without the published scope."""
-    short = name.removeprefix(PUBLISHED_SCOPE)
-    reference = PUBLISHED.get(short)
-    return next((ours for ours, its in OURS.items() if its == reference), short)
+    """The one name of what `name` stands for: ours, else the published one without its scope, else `name`.
+
+    Two names have the same one exactly if they stand for the same entry.
+    """
+    short = name.removeprefix(PUBLISHED_SCOPE) if is_published(name) else name
+    reference = PUBLISHED.get(short, OURS.get(short, short))
+    known = (*OURS.items(), *PUBLISHED.items())
+    return next((one for one, its in known if its == reference), short)
 
 
 def resolve(name: str) -> EntryName:

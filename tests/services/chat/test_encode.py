@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cordisd.services.chat.encode import (
-    ToolListCache,
     UnsupportedContentError,
     encode_body,
     encode_message,
+    encode_tools,
     encode_wire,
 )
 from cordisd.services.tools import ToolSchema
@@ -143,7 +143,7 @@ def test_a_body_has_its_keys_in_the_published_order_and_nothing_else() -> None:
     user = encode_wire({"role": "user", "content": "ping"})
     before = {"thinking": {"type": "enabled"}, "reasoning_effort": "high"}
     after = {"temperature": 0.5, "max_tokens": 7, "stop": ["x"]}
-    body = encode_body("m", "Be terse.", [user], before, ToolListCache().encode([BASH]), after)
+    body = encode_body("m", "Be terse.", [user], before, encode_tools([BASH]), after)
     assert b"".join(body) == (
         b'{"model":"m","messages":[{"role":"system","content":"Be terse."},{"role":"user","content":"ping"}],'
         b'"stream":true,"stream_options":{"include_usage":true},"thinking":{"type":"enabled"},'
@@ -153,7 +153,7 @@ def test_a_body_has_its_keys_in_the_published_order_and_nothing_else() -> None:
 
 
 def test_an_empty_system_no_tools_and_no_parameters_leave_no_trace() -> None:
-    body = encode_body("m", "", [b'{"role":"user","content":"a"}'], {}, ToolListCache().encode([]), {})
+    body = encode_body("m", "", [b'{"role":"user","content":"a"}'], {}, encode_tools([]), {})
     assert b"".join(body) == (
         b'{"model":"m","messages":[{"role":"user","content":"a"}],"stream":true,'
         b'"stream_options":{"include_usage":true}}'
@@ -168,21 +168,22 @@ def test_parameters_may_turn_the_stream_off_or_change_its_options() -> None:
 
 
 def test_a_tool_list_is_encoded_anew_when_it_changes_even_in_place() -> None:
-    cache = ToolListCache()
     tools = [ToolSchema("bash", "run", {"type": "object", "properties": {}})]
-    first = cache.encode(tools)
-    assert cache.encode([ToolSchema("bash", "run", {"type": "object", "properties": {}})]) is first
+    first = encode_tools(tools)
+    assert encode_tools([ToolSchema("bash", "run", {"type": "object", "properties": {}})]) == first
     tools[0].parameters["properties"]["x"] = {"type": "string"}
-    second = cache.encode(tools)
+    second = encode_tools(tools)
     assert second is not None
     assert b'"x"' in second
 
 
-def test_the_tool_cache_forgets_the_oldest_list() -> None:
-    cache = ToolListCache()
-    lists = [[ToolSchema(f"t{n}", "", {})] for n in range(40)]
-    made = [cache.encode(tools) for tools in lists]
-    assert cache.encode(lists[-1]) is made[-1]
-    again = cache.encode(lists[0])
-    assert again == made[0]
-    assert again is not made[0]
+def test_tool_lists_that_only_python_calls_equal_are_sent_as_they_are() -> None:
+    schemas = [{"minimum": 1, "maximum": 2}, {"minimum": 1.0, "maximum": 2}, {"maximum": 2, "minimum": True}]
+    lists = [[ToolSchema("t", "", schema)] for schema in schemas]
+    assert lists[0] == lists[1] == lists[2]
+    encoded = [(encode_tools(tools) or b"").split(b'"parameters":')[1] for tools in lists]
+    assert encoded == [
+        b'{"minimum":1,"maximum":2}}}]',
+        b'{"minimum":1.0,"maximum":2}}}]',
+        b'{"maximum":2,"minimum":true}}}]',
+    ]

@@ -20,10 +20,10 @@ from cordisd.events import Failure, JsonObject
 from cordisd.services.chat.assemble import failed
 from cordisd.services.chat.completion import CompletionStream
 from cordisd.services.chat.encode import (
-    ToolListCache,
     WireArguments,
     encode_body,
     encode_message,
+    encode_tools,
 )
 from cordisd.services.chat.endpoint import CredentialError, Endpoint
 from cordisd.services.chat.failures import RequestFault, http_failure, secrets_of, without_secrets
@@ -73,7 +73,6 @@ class ChatAdapter:
     def __init__(self, settings: ChatSettings, environ: Mapping[str, str] = os.environ) -> None:
         self._settings = settings
         self._environ = environ
-        self._tools = ToolListCache()
         self._client: ChatClient | None = None
         self._places = asyncio.Semaphore(settings.max_in_flight) if settings.max_in_flight else None
 
@@ -182,7 +181,7 @@ class ChatAdapter:
 
     def _body(self, request: ModelRequest) -> tuple[bytes, bytes, bytes]:
         before_tools, after_tools = self._parameters(request.config)
-        tools = self._tools.encode(request.tools)
+        tools = encode_tools(request.tools)
         return encode_body(
             request.config.model, request.system, request.messages, before_tools, tools, after_tools
         )

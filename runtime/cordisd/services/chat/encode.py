@@ -5,7 +5,6 @@ Every message is encoded once in its life; a body is joined from those bytes.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Sequence
 from typing import Literal
@@ -78,28 +77,15 @@ def encode_body(
     return head, b",".join(messages), tail + _members(after_tools) + b"}"
 
 
-class ToolListCache:
-    """The encoding of a tool list, made once for each distinct list. Keeps the last few lists."""
+def encode_tools(tools: Sequence[ToolSchema]) -> bytes | None:
+    """The JSON array of `tools`; None when there are none, for the key is left out then.
 
-    _MAX_LISTS = 16
-
-    def __init__(self) -> None:
-        self._lists: list[tuple[list[ToolSchema], bytes]] = []
-
-    def encode(self, tools: Sequence[ToolSchema]) -> bytes | None:
-        """The JSON array of `tools`; None when there are none, for the key is left out then."""
-        if not tools:
-            return None
-        wanted = list(tools)
-        for known, encoded in self._lists:
-            if known == wanted:
-                return encoded
-        functions = [{"type": "function", "function": tool.as_json()} for tool in wanted]
-        encoded = encode_wire(functions)
-        # Copied, because a caller that changes its schema later must not meet the old bytes.
-        self._lists.insert(0, (copy.deepcopy(wanted), encoded))
-        del self._lists[self._MAX_LISTS :]
-        return encoded
+    Nothing is kept: a cache would have to tell lists apart by this very text, for to Python `1`, `1.0` and
+    `True` are equal, and so are objects whose keys stand in another order.
+    """
+    if not tools:
+        return None
+    return encode_wire([{"type": "function", "function": tool.as_json()} for tool in tools])
 
 
 def _members(values: JsonObject) -> bytes:
