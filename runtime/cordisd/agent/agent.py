@@ -19,7 +19,7 @@ from cordisd.events import JsonObject
 from cordisd.kernel.mount import mount
 from cordisd.kernel.scope import Scope
 from cordisd.services.models import RequestConfig
-from cordisd.services.prompt import PromptRegistry
+from cordisd.services.prompt import UNLISTED_TOOLS, PromptRegistry
 from cordisd.services.tools import ToolRegistry
 from cordisd.session.realm import Realm
 
@@ -101,6 +101,8 @@ def _provide(scope: Scope, preset: Preset, realm: Realm, config: RequestConfig) 
     prompts.add_variable("model", config.model)
     prompts.add_variable("cwd", lambda _: realm.cwd)
     tools = ToolRegistry(scope.get(ToolRegistry) if preset.name is None else None)
+    if preset.name is not None:  # nor is the order of its tools the host's
+        prompts.tool_order = (UNLISTED_TOOLS,)
     scope.provide(PromptRegistry, prompts)
     scope.provide(ToolRegistry, tools)
     scope.provide(Preset, preset)
