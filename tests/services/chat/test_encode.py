@@ -128,12 +128,8 @@ def test_lone_surrogates_survive_as_escapes_and_everything_else_is_kept() -> Non
 @given(st.text(alphabet=st.characters(), max_size=20))
 def test_any_text_becomes_valid_utf_8_of_the_same_meaning(value: str) -> None:
     decoded = json.loads(encode_wire(value).decode("utf-8"))
-<<<<<<< HEAD
     # Lone surrogates survive; two halves that stand together are one character, as in every JSON string.
     assert decoded == value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-=======
-    assert decoded.encode("utf-16", "surrogatepass") == value.encode("utf-16", "surrogatepass")
->>>>>>> h-t
 
 
 BASH = ToolSchema("bash", "run", {"type": "object"})
