@@ -21,6 +21,8 @@ class DaemonOptions(TypedDict, total=False):
     """The whole command line of the daemon. Default: `cordisd serve --stdio` of this Python."""
     composition: str | os.PathLike[str]
     """A composition file, or the name of a shipped one; the daemon's own default without it."""
+    patches: Sequence[str | os.PathLike[str]]
+    """Patch lists to apply to the composition, in order."""
     cwd: str | os.PathLike[str]
     """Where the tools of new sessions start. Default: the current directory."""
     provider: str
@@ -61,6 +63,8 @@ def check_options(options: DaemonOptions) -> None:
         raise TypeError(f"unknown option {name!r}{nearest(name, DaemonOptions.__annotations__)}")
     if "api_key" in options and "base_url" not in options:
         raise TypeError("api_key needs base_url: a key belongs to one endpoint")
+    if "command" in options and "patches" in options:
+        raise TypeError("patches go into the command line, and command is the whole of it")
 
 
 def command_line(options: DaemonOptions) -> list[str]:
@@ -71,6 +75,8 @@ def command_line(options: DaemonOptions) -> list[str]:
     argv = [sys.executable, "-P", "-m", "cordisd", "serve", "--stdio"]
     if "composition" in options:
         argv.append(_composition_argument(options["composition"]))
+    for patch in options.get("patches", ()):
+        argv += ["--patch", os.path.abspath(patch)]
     return argv
 
 

@@ -54,17 +54,25 @@ class Host:
     """Sessions that were closed and have a log."""
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
-    async def start(self) -> None:
-        """Mount the host entries, and the agents on trial: what cannot mount fails the start.
+    async def mount(self) -> None:
+        """Mount the host entries.
 
         Raises:
-            CompositionError: an entry did not mount, or the prompt cannot be assembled.
+            CompositionError: an entry did not mount.
         """
         self.scope.provide(ModelRegistry, ModelRegistry())
         self.scope.provide(PromptRegistry, PromptRegistry())
         self.scope.provide(ToolRegistry, ToolRegistry())
         self.scope.provide(SecretNames, SecretNames(set()))
         await mount(self.composition.host, self.scope)
+
+    async def start(self) -> None:
+        """Mount the host entries, and the agents on trial: what cannot mount fails the start.
+
+        Raises:
+            CompositionError: an entry did not mount, or the prompt cannot be assembled.
+        """
+        await self.mount()
         try:
             await self.try_out(own_preset(self.composition))
             if (default := self.preset(None)).name is not None:

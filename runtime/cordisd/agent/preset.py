@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeGuard
+
+from yaml.nodes import MappingNode, Node
 
 from cordisd.errors import CompositionError, PresetError, Problem, nearest
-from cordisd.kernel.document import UnreadableError, construct, read
+from cordisd.kernel.document import UnreadableError, construct, fields, read
 from cordisd.kernel.javascript import ExpressionError, Value
 from cordisd.kernel.load import Composition, LoadedEntry, load
 from cordisd.kernel.report import Report
@@ -18,6 +21,7 @@ from cordisd.kernel.strict import check
 
 AGENT_FILE: Final = "agent.cordis.yml"
 LABEL_FILE: Final = "preset.yml"
+_LABEL_KEYS: Final = ("name", "description", "order")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 Trust = Literal["system", "user"]
@@ -139,22 +143,43 @@ def own_preset(composition: Composition) -> Preset:
     return Preset(None, composition.session)
 
 
-def read_label(path: Path) -> Label:
-    """What a label file says; one that is missing or malformed says nothing."""
-    report = Report()
+def read_label(path: Path, report: Report | None = None) -> Label:
+    """What a label file says; one that is missing or malformed says nothing, and `report` is told why."""
+    report = Report() if report is None else report
     try:
         node = read(str(path))
-    except UnreadableError:
+    except UnreadableError as error:
+        if path.exists():
+            report.problem_at(str(path), error.line, str(error).split(";")[0])
         return Label()
-    written = construct(node, _no_value, lambda node, message: None) if check(node, report) else None
-    if not isinstance(written, dict) or report.n_reported:
+    written = construct(node, _no_value, report.problem) if check(node, report) else None
+    if report.n_reported:
         return Label()
-    title, description, order = (written.get(key) for key in ("name", "description", "order"))
+    if not isinstance(written, dict) or not isinstance(node, MappingNode):
+        report.problem(node, f"a label is a mapping of {', '.join(_LABEL_KEYS)}")
+        return Label()
+    for key, value in fields(node).items():
+        _check_label_key(key, written.get(key), value, report)
+    title, description, order = (written.get(key) for key in _LABEL_KEYS)
     return Label(
         title if isinstance(title, str) else None,
         description if isinstance(description, str) else None,
-        order if isinstance(order, (int, float)) and not isinstance(order, bool) else None,
+        order if _is_order(order) else None,
     )
+
+
+def _check_label_key(key: str, value: object, node: Node, report: Report) -> None:
+    if key not in _LABEL_KEYS:
+        allowed = ", ".join(_LABEL_KEYS)
+        report.problem(node, f'unknown key "{key}"{nearest(key, _LABEL_KEYS)}; a label has {allowed}')
+    elif key == "order" and not _is_order(value):
+        report.problem(node, "order must be a finite number")
+    elif key != "order" and not isinstance(value, str):
+        report.problem(node, f"{key} must be a text")
+
+
+def _is_order(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _no_value(expression: str) -> Value:

@@ -1,4 +1,4 @@
-"""`cordisd check`: every problem of a composition, found by loading it and mounting it once."""
+"""`cordisd check`: every problem of a composition, found by loading it and mounting and rendering it once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Print problems and warnings on stderr; 2 when there are problems, else 0 and a summary on stdout."""
+    """Print problems and warnings on stderr; 2 when there are problems, else 0 and a summary on stdout.
+
+    The digest is that of the agent which sessions without a preset get.
+    """
     from cordisd.shell.guardian import Guardian
 
     guardian = Guardian.fork()
@@ -32,7 +35,7 @@ def run(args: Namespace) -> int:
     path = composition_path(args.file)
     try:
         composition = load(path, patches=args.patch)
-        asyncio.run(_mount(composition, guardian))
+        digest = asyncio.run(_digest(composition, guardian))
     except CompositionError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
@@ -47,15 +50,32 @@ def run(args: Namespace) -> int:
     )
     n_entries = len(composition.entries)
     print(f"ok: {n_entries} {'entry' if n_entries == 1 else 'entries'} (host: {host}; session: {session})")
+    print(f"digest: {digest}")
     return 0
 
 
-async def _mount(composition: Composition, guardian: Guardian) -> None:
-    """Start the host as the daemon does, serve nobody, and take it down again."""
+async def _digest(composition: Composition, guardian: Guardian) -> str:
+    """Start the host as the daemon does, look at the agents of sessions without a preset, take it down.
+
+    Raises:
+        CompositionError: with every problem.
+    """
+    from cordisd.agent.check import check_agent, problems_of
     from cordisd.agent.host import Host
+    from cordisd.agent.preset import own_preset
+    from cordisd.errors import CompositionError, PresetError
 
     host = Host(composition, guardian)
     try:
-        await host.start()
+        await host.mount()
+        own = await check_agent(host, own_preset(composition))
+        try:
+            default = await check_agent(host, host.preset(None))
+        except PresetError as error:
+            raise CompositionError([*own.problems, *problems_of(error, str(composition.path))]) from error
     finally:
         await host.close()
+    if problems := list(dict.fromkeys((*own.problems, *default.problems))):
+        raise CompositionError(problems)
+    assert default.digest is not None
+    return default.digest

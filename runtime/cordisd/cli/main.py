@@ -21,6 +21,8 @@ COMMANDS = {
     "demo": "a keyless rollout with recorded model traffic",
     "serve": "serve JSON-RPC to one client on standard input and output",
     "check": "validate a composition and print every problem",
+    "preset": "list, render, check and compare agent presets",
+    "profile": "show, verify and lock frozen presets",
     "schema": "print the JSON Schema of a composition, for editors",
 }
 

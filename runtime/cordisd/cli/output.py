@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def print_out(text: str) -> None:
@@ -12,8 +14,25 @@ def print_out(text: str) -> None:
     Raises:
         SystemExit: with 1, when standard output is closed or full; the latter is said on stderr.
     """
-    try:
+    with _to_stdout():
         print(text, flush=True)
+
+
+def write_out(data: bytes) -> None:
+    """Write bytes as they are, now.
+
+    Raises:
+        SystemExit: as `print_out`.
+    """
+    with _to_stdout():
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _to_stdout() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # whoever read our output has just seen enough
             print(f"cordisd: cannot write to standard output: {error.strerror}", file=sys.stderr)

@@ -31,8 +31,16 @@ class UsageError(Exception):
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments of `cordisd run`."""
     parser.add_argument("task", metavar="TASK", help="what to do; - reads it from standard input")
-    parser.add_argument("--composition", metavar="FILE", help="a file or a shipped name (default: minimal)")
-    parser.add_argument("--preset", metavar="NAME", dest="composition", help="a shipped composition by name")
+    parser.add_argument(
+        "--composition",
+        metavar="FILE",
+        help="a file or a shipped name (default: minimal; with --preset, host)",
+    )
+    parser.add_argument("--patch", metavar="FILE", action="append", help="a patch list for it; repeatable")
+    parser.add_argument("--preset", metavar="NAME", help="an agent preset of the composition's roster")
+    parser.add_argument(
+        "--require-preset", metavar="DIGEST", help="run only if the agent's digest is this sha256:…"
+    )
     parser.add_argument("--cwd", metavar="DIR", help="where the tools work (default: here)")
     parser.add_argument("--model", help=f"else DSH_MODEL, else {DEFAULT_MODEL}")
     parser.add_argument("--provider", default="deepseek-official", help="default: %(default)s")
@@ -106,7 +114,13 @@ def daemon_options(args: Namespace, root: Path, env: Mapping[str, str]) -> Daemo
         "model": args.model or env.get("DSH_MODEL") or DEFAULT_MODEL,
         "session_root": root,
     }
-    options["composition"] = args.composition or "minimal"
+    options["composition"] = args.composition or ("minimal" if args.preset is None else "host")
+    if args.patch:
+        options["patches"] = args.patch
+    if args.preset is not None:
+        options["preset"] = args.preset
+    if args.require_preset is not None:
+        options["require_preset"] = args.require_preset
     if args.max_tokens is not None:
         if args.max_tokens < 1:
             raise UsageError("--max-tokens must be 1 or more")

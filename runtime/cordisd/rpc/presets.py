@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cordisd.agent import sessions
 from cordisd.agent.agent import Agent
+from cordisd.agent.host import Host
 from cordisd.agent.preset import Listed, Roster
 from cordisd.agent.render import first_request
 from cordisd.errors import CordisError, InvalidParamsError
@@ -19,10 +20,15 @@ if TYPE_CHECKING:
 
 async def list_presets(peer: Peer, params: p.Nothing) -> JsonObject:
     """`preset/list`: every preset of the roster, broken ones with the reason."""
-    roster = peer.host.scope.find(Roster) or Roster(())
+    return await listing(peer.host)
+
+
+async def listing(host: Host) -> JsonObject:
+    """The default preset of a host's roster, and every preset with its digest or its problem."""
+    roster = host.scope.find(Roster) or Roster(())
     return {
         "default": roster.default,
-        "presets": [await _listed(peer, preset) for preset in roster.list()],
+        "presets": [await _listed(host, preset) for preset in roster.list()],
     }
 
 
@@ -71,12 +77,12 @@ def profile_of(agent: Agent) -> JsonObject:
     return {**identity["profile"], "system": document["system"], "tools": document["tools"]}
 
 
-async def _listed(peer: Peer, preset: Listed) -> JsonObject:
+async def _listed(host: Host, preset: Listed) -> JsonObject:
     identity: JsonObject = {}
     problem = preset.problem
     if problem is None:
         try:
-            identity = (await peer.host.try_out(peer.host.preset(preset.name))).identity()
+            identity = (await host.try_out(host.preset(preset.name))).identity()
         except CordisError as error:
             problem = str(error)
     return {
