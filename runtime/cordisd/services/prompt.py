@@ -6,16 +6,20 @@ reach becomes the sole section, so nothing can add to it, change it or remove it
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from cordisd.errors import PromptError
 from cordisd.services.tools import ToolSchema
+from cordisd.services.waterfall import Assembly as Assembly
+from cordisd.services.waterfall import Listener, plain_string, pour
+from cordisd.services.waterfall import Proceed as Proceed
+from cordisd.services.waterfall import RenderedSection as RenderedSection
 
 Text = str | Callable[[Mapping[str, str]], str]
 """A section's text, or a function of the resolved variables that returns it."""
@@ -39,29 +43,6 @@ class Section(NamedTuple):
     complete: bool = False
 
 
-class RenderedSection(NamedTuple):
-    """A section whose text function has been called; variables are not yet put in."""
-
-    name: str
-    text: str
-    complete: bool = False
-
-
-@dataclass(slots=True)
-class Assembly:
-    """One prompt in the making. Listeners may change it or return another; it is theirs alone."""
-
-    sections: list[RenderedSection]
-    contexts: list[RenderedSection]
-    tools: list[ToolSchema]
-    variables: dict[str, str | None]
-
-
-Proceed = Callable[[Assembly], Assembly]
-Listener = Callable[[Assembly, Proceed], Assembly]
-"""Called with the assembly and the rest of the waterfall; not calling the rest short-circuits it."""
-
-
 @dataclass(slots=True)
 class _Ordered:
     section: Section
@@ -77,14 +58,14 @@ class PromptRegistry:
     _sections: dict[str, _Ordered] = field(default_factory=dict)
     _contexts: dict[str, _Ordered] = field(default_factory=dict)
     _variables: dict[str, Value] = field(default_factory=dict)
-    _listeners: list[Listener] = field(default_factory=list)
+    _listeners: dict[int, Listener] = field(default_factory=dict)
     _suppressors: int = 0
 
     def add_section(self, section: Section) -> Undo:
         """Contribute `section`; the returned function takes it back.
 
         Raises:
-            PromptError: the name is taken in this scope, or the order is not a finite number.
+            PromptError: the name is taken in this scope, the order is no finite number, or the text none.
         """
         return _add_section(self._sections, section, "section")
 
@@ -96,16 +77,24 @@ class PromptRegistry:
         """Define `{{name}}`; the returned function takes it back.
 
         Raises:
-            PromptError: the name is taken in this scope, or is not lower_snake_case.
+            PromptError: the name is taken in this scope, or is not lower_snake_case, or there is no value.
         """
+        name = plain_string(name, "the name of a prompt variable")
         if not _VARIABLE_NAME.match(name):
             raise PromptError(f'prompt variable "{name}" must match [a-z][a-z0-9_]*')
+        if isinstance(value, str) or not callable(value):
+            value = plain_string(value, f'the value of prompt variable "{name}"')
         return _add(self._variables, name, value, "variable")
 
     def add_listener(self, listener: Listener) -> Undo:
         """Have `listener` called on every assembly of this scope, after those added before it."""
-        self._listeners.append(listener)
-        return _once(lambda: self._listeners.remove(listener))
+        number = next(_registrations)  # not the listener itself, which may be added twice
+        self._listeners[number] = listener
+
+        def remove() -> None:
+            del self._listeners[number]
+
+        return _once(remove)
 
     def suppress_contexts(self) -> Undo:
         """Leave runtime contexts out of this scope's assemblies until every such call is undone."""
@@ -120,7 +109,7 @@ class PromptRegistry:
         """The prompt as it stands now, with the tools `offered` put in order.
 
         Raises:
-            PromptError: two complete sections, a tool order that names a missing tool, …
+            PromptError: two complete sections, a tool order that names a missing tool, a text that is none, …
         """
         layers = list(self._layers())
         variables = _resolve(layers)
@@ -129,25 +118,22 @@ class PromptRegistry:
         if len(complete) > 1:
             names = ", ".join(f'"{name}"' for name in complete)
             raise PromptError(f"multiple complete prompt sections are active: {names}")
-        present = {name: value for name, value in variables.items() if value is not None}
+        present = _present(variables)
         suppressed = any(layer._suppressors for layer in layers)
         contexts = [] if suppressed else _merge(layer._contexts for layer in layers)
         rendered = [_evaluate(section, present) for section in sections]
         final = next((section for section in rendered if section.complete), None)
-        listeners = [listener for layer in layers for listener in layer._listeners]
+        listeners = [listener for layer in layers for listener in layer._listeners.values()]
         assembly = Assembly(
             rendered,
             [_evaluate(context, present) for context in contexts],
             _order_tools(offered, self._order(layers)),
             variables,
         )
-        if listeners:  # only a listener could change a tool's parameters behind the registry's back
-            assembly.tools = [_detached(tool) for tool in assembly.tools]
-            assembly = _waterfall(listeners, assembly)
+        if listeners:  # only they could change a tool's parameters behind the registry's back
+            assembly = pour(assembly, listeners, sections=final is None, contexts=not suppressed)
         if final is not None:
             assembly.sections = [final]
-        if suppressed:
-            assembly.contexts = []
         return assembly
 
     def _layers(self) -> Iterator[PromptRegistry]:
@@ -193,7 +179,8 @@ def interpolate(section: RenderedSection, variables: Mapping[str, str | None]) -
     Raises:
         PromptError: the name is unknown, has no value now, or is not lower_snake_case.
     """
-    text, parts, at = section.text, [], 0
+    text, at = section.text, 0
+    parts: list[str] = []
     while (opening := text.find("{{", at)) >= 0:
         parts.append(text[at:opening])
         if text.startswith("{{{{", opening):
@@ -202,8 +189,9 @@ def interpolate(section: RenderedSection, variables: Mapping[str, str | None]) -
             continue
         closing = text.find("}}", opening + 2)
         if closing < 0:
-            at = opening
-            break
+            parts.append("{{")
+            at = opening + 2
+            continue
         parts.append(_value(text[opening + 2 : closing], section.name, variables))
         at = closing + 2
     return "".join([*parts, text[at:]])
@@ -222,7 +210,7 @@ def _value(name: str, section: str, variables: Mapping[str, str | None]) -> str:
     value = variables[name]
     if value is None:
         raise PromptError(f'prompt variable "{{{{{name}}}}}" {where} has no value for this assembly')
-    return value
+    return plain_string(value, f'the value of prompt variable "{name}"')
 
 
 def _add(registered: dict[str, T], name: str, value: T, what: str) -> Undo:
@@ -237,9 +225,22 @@ def _add(registered: dict[str, T], name: str, value: T, what: str) -> Undo:
 
 
 def _add_section(registered: dict[str, _Ordered], section: Section, what: str) -> Undo:
-    if not isinstance(section.order, (int, float)) or not math.isfinite(section.order):
-        raise PromptError(f'prompt {what} "{section.name}" needs a finite order, not {section.order!r}')
-    return _add(registered, section.name, _Ordered(section, next(_registrations)), what)
+    """Keep a copy of `section`, whatever it is of, which nobody can change."""
+    name = plain_string(getattr(section, "name", None), f"the name of a prompt {what}")
+    order, text = getattr(section, "order", None), getattr(section, "text", None)
+    if not isinstance(order, (int, float)) or not _is_finite(order):
+        raise PromptError(f'prompt {what} "{name}" needs a finite order, not {order!r}')
+    if isinstance(text, str) or not callable(text):
+        text = plain_string(text, f'the text of prompt {what} "{name}"')
+    kept = Section(name, float(order), text, bool(getattr(section, "complete", False)))
+    return _add(registered, name, _Ordered(kept, next(_registrations)), what)
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer beyond every float
+        return False
 
 
 def _once(undo: Undo) -> Undo:
@@ -249,13 +250,30 @@ def _once(undo: Undo) -> Undo:
 
 
 def _resolve(layers: Sequence[PromptRegistry]) -> dict[str, str | None]:
-    """Every variable's value, inner layers shadowing; a function sees those resolved before it."""
+    """Every variable's value, inner layers shadowing; a function sees those resolved before it.
+
+    Those that a function registers are resolved too.
+    """
     values: dict[str, str | None] = {}
     for layer in layers:
-        for name, value in list(layer._variables.items()):
-            known = {key: text for key, text in values.items() if text is not None}
-            values[name] = value if isinstance(value, str) else value(known)
+        names = list(layer._variables)
+        for name in names:
+            value = layer._variables.get(name)
+            if callable(value):
+                values[name] = _called(name, value(_present(values)))
+                names += [new for new in layer._variables if new not in names]
+            elif value is not None:  # else a function has taken it back
+                values[name] = value
     return values
+
+
+def _called(name: str, value: str | None) -> str | None:
+    return value if value is None or type(value) is str else plain_string(value, f'prompt variable "{name}"')
+
+
+def _present(variables: Mapping[str, str | None]) -> Mapping[str, str]:
+    """The variables that have a value, for functions that must not change them for others."""
+    return MappingProxyType({name: value for name, value in variables.items() if value is not None})
 
 
 def _merge(layers: Iterator[dict[str, _Ordered]] | Sequence[dict[str, _Ordered]]) -> list[Section]:
@@ -267,12 +285,16 @@ def _merge(layers: Iterator[dict[str, _Ordered]] | Sequence[dict[str, _Ordered]]
 
 
 def _evaluate(section: Section, variables: Mapping[str, str]) -> RenderedSection:
-    text = section.text if isinstance(section.text, str) else section.text(variables)
+    text = section.text
+    if not isinstance(text, str):
+        text = plain_string(text(variables), f'the text of prompt section "{section.name}"')
     return RenderedSection(section.name, text, section.complete)
 
 
 def _order_tools(offered: Sequence[ToolSchema], order: tuple[str, ...] | None) -> list[ToolSchema]:
     by_name = sorted(offered, key=lambda tool: tool.name.encode("utf-16-be", "surrogatepass"))
+    if UNLISTED_TOOLS in [tool.name for tool in by_name]:
+        raise PromptError(f'no tool can be named "{UNLISTED_TOOLS}": that is a place in the tool order')
     if order is None:
         return by_name
     tools = {tool.name: tool for tool in by_name}
@@ -287,16 +309,3 @@ def _order_tools(offered: Sequence[ToolSchema], order: tuple[str, ...] | None) -
     for name in order:
         out += unlisted if name == UNLISTED_TOOLS else [tools[name]]
     return out
-
-
-def _detached(tool: ToolSchema) -> ToolSchema:
-    return tool._replace(parameters=copy.deepcopy(tool.parameters))
-
-
-def _waterfall(listeners: Sequence[Listener], assembly: Assembly) -> Assembly:
-    def proceed(position: int) -> Proceed:
-        if position == len(listeners):
-            return lambda current: current
-        return lambda current: listeners[position](current, proceed(position + 1))
-
-    return proceed(0)(assembly)
