@@ -210,3 +210,13 @@ def test_a_listener_that_takes_back_the_next_one_or_adds_one_is_heard_from_the_n
     assert heard == ["second"]
     registry.assemble([])
     assert heard == ["second", "added"]
+
+
+def test_the_host_s_listeners_come_before_a_session_s_whoever_was_there_first() -> None:
+    host = PromptRegistry()
+    session, heard = PromptRegistry(host), []
+    session.add_listener(lambda assembly, proceed: heard.append("session") or proceed(assembly))
+    host.add_listener(lambda assembly, proceed: heard.append("host") or proceed(assembly))
+    session.assemble([])
+    host.assemble([])
+    assert heard == ["host", "session", "host"]

@@ -171,7 +171,7 @@ def _files_of(realm: Realm, cleanup: AsyncExitStack) -> FileAccess:
     from cordisd.editor.remote import RemoteFiles
 
     files = RemoteFiles(
-        realm.place, partial(realm.guardian.enter, realm.session_id, main="cordisd.editor.remote:serve")
+        realm.place, partial(realm.guardian.enter, realm.home.session_id, main="cordisd.editor.remote:serve")
     )
     cleanup.callback(files.close)
     return files
