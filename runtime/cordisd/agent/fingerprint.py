@@ -1,25 +1,36 @@
 """What an agent is, in one digest: the same on every machine, for every user, in every directory.
 
     {"system": …, "contexts": [[name, text], …], "tools": […], "parameters": {…},
-     "behaviour": [[entry, {key: value, …}], …], "contracts": {tool: integer}}
+     "behaviour": [[entry, {key: value, …}], …], "contracts": {tool: integer}, "sent": sha256}
 
-as canonical JSON (sorted keys, no spaces, UTF-8), hashed with SHA-256. Prompts are taken with their variables
-not put in. Behaviour is every key of the agent's entries with the value it has, defaults included; of a
-frozen preset it is every key that is written, which was every key there was when it was locked. What the
-daemon's other entries and the client choose (provider, model, limits of an answer) is recorded in each
-`request/header` and not part of it.
+as canonical JSON (sorted keys, no spaces, UTF-8), hashed with SHA-256.
+
+- Agents of one digest send the same bytes for the same model row, model, directory and messages, but for
+  what the third point leaves out. To a model the order of a schema's keys is text, so `sent` is the hash of
+  the tools and parameters as they are sent.
+- Behaviour is every key of the agent's enabled entries with the value it has, defaults included: ids,
+  comments, groups, the order of rows and keys, and published or own names make no difference of their own.
+  Of a frozen preset it is every key that is written, which was every key there was when it was
+  locked: what a later version adds must not change it.
+- Prompts are taken with their variables not put in, and a text that a function makes by the function's name.
+  What these give at run time is in no digest; a frozen profile has neither (`Profile.check_rules`).
+- What host entries and listeners do to the prompt and the tools is in it; their configurations are not, nor
+  are provider, model, limits of an answer, and what the model's row sends. Each `request/header` has these.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic_core import to_jsonable_python
 
 from cordisd.agent.settings import LoopSettings
-from cordisd.events import JsonObject
+from cordisd.errors import PresetError
+from cordisd.events import JsonObject, decode_json, encode_json
 from cordisd.kernel.load import LoadedEntry
 from cordisd.kernel.names import canonical
 from cordisd.kernel.scope import Scope
@@ -46,6 +57,11 @@ def prompt_hash(system: str) -> str:
 def tools_hash(tools: Sequence[ToolSchema]) -> str:
     """`tools_sha256` of a tool list: its order counts (FP-4)."""
     return sha256(canonical_json([tool.as_json() for tool in tools]))
+
+
+def tools_as_sent(tools: Sequence[ToolSchema]) -> bytes:
+    """A tool list as JSON whose keys stand as in a request; two lists that differ here differ to a model."""
+    return encode_json([tool.as_json() for tool in tools])
 
 
 class Hashes(NamedTuple):
@@ -81,25 +97,57 @@ def take_fingerprint(scope: Scope, entries: Sequence[LoadedEntry]) -> Fingerprin
 
     Raises:
         PromptError: the prompt cannot be assembled.
+        PresetError: an entry's configuration, or a tool's schema, cannot be written as JSON.
     """
     tools = scope.get(ToolRegistry).all()
     assembly = scope.get(PromptRegistry).assemble([tool.schema for tool in tools.values()], as_template=True)
-    system = template(assembly.sections)
     settings = scope.find(LoopSettings) or LoopSettings()
-    only_written = any(entry.entry_class.freezes for entry in entries)
-    behaviour = [[canonical(entry.name), _keys(entry, only_written=only_written)] for entry in entries]
-    document: JsonObject = {
-        "system": system,
-        "contexts": [[context.name, context.text] for context in assembly.contexts],
-        "tools": [tool.as_json() for tool in assembly.tools],
-        "parameters": dict(settings.parameters),
-        "behaviour": sorted(behaviour, key=canonical_json),
-        "contracts": {name: tool.contract for name, tool in tools.items()},
-    }
-    hashes = Hashes(prompt_hash(system), tools_hash(assembly.tools), sha256(canonical_json(document)))
+    contracts = {name: tool.contract for name, tool in tools.items()}
+    try:
+        document = _document(assembly, settings.parameters, entries, contracts)
+        profile = sha256(canonical_json(document))
+    except (TypeError, ValueError) as error:
+        raise PresetError(f"the agent cannot be written as JSON: {error}") from error
+    hashes = Hashes(prompt_hash(document["system"]), tools_hash(assembly.tools), profile)
     return Fingerprint(assembly, document, hashes)
 
 
+def _document(
+    assembly: Assembly,
+    parameters: Mapping[str, Any],
+    entries: Sequence[LoadedEntry],
+    contracts: Mapping[str, int],
+) -> JsonObject:
+    only_written = any(entry.entry_class.freezes for entry in entries)
+    behaviour = [[canonical(entry.name), _keys(entry, only_written=only_written)] for entry in entries]
+    tools, body = tools_as_sent(assembly.tools), encode_json(dict(parameters))
+    return {
+        "system": template(assembly.sections),
+        "contexts": [[context.name, context.text] for context in assembly.contexts],
+        "tools": decode_json(tools),  # a copy: who offers a tool may change its schema later
+        "parameters": decode_json(body),
+        "behaviour": sorted(behaviour, key=canonical_json),
+        "contracts": dict(contracts),
+        "sent": sha256(tools + body),
+    }
+
+
 def _keys(entry: LoadedEntry, *, only_written: bool) -> JsonObject:
-    keys: JsonObject = entry.config.model_dump(mode="json", by_alias=True, exclude_unset=only_written)
+    keys: JsonObject = _plain(entry.config.model_dump(by_alias=True, exclude_unset=only_written))
     return keys
+
+
+def _plain(value: object) -> Any:
+    """`value` as JSON. Sets are sorted, for their own order differs from one process to the next; a whole
+    number has one form, for a default is not converted as a written value is."""
+    match value:
+        case Mapping():
+            return {str(_plain(key)): _plain(inner) for key, inner in value.items()}
+        case set() | frozenset():
+            return sorted(map(_plain, value), key=canonical_json)
+        case list() | tuple():
+            return [_plain(inner) for inner in value]
+        case float() if value.is_integer():
+            return int(value)
+        case _:
+            return to_jsonable_python(value)

@@ -24,9 +24,14 @@ class Live:
     owner: object
 
     def move(self, cwd: str) -> None:
-        """Record the new directory, move the shell, and leave a note for the model's next step."""
+        """Record the new directory, move the shell, and leave a note for the model's next step.
+
+        A frozen agent gets no note: its prompt, the same in every directory, holds none (FP-3, FP-10).
+        """
         self.session.realm.move(cwd)
         self.session.log.append("working-directory/change", {"cwd": cwd}, ignorable=True)
+        if self.agent.profile is not None:
+            return
         note = f"The working directory of this session is now {cwd}"
         self.runner.steer(new_message([{"type": "text", "text": note}], {"kind": "working-directory"}))
 

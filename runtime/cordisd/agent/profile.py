@@ -13,9 +13,10 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from cordisd.agent.fingerprint import Fingerprint, Hashes, prompt_hash, tools_hash
+from cordisd.agent.fingerprint import Fingerprint, Hashes, prompt_hash, tools_as_sent, tools_hash
+from cordisd.agent.preset import Preset
 from cordisd.errors import ProfileError, ProfileHashMismatchError, ProfileOverrideError, nearest
 from cordisd.kernel.load import LoadedEntry
 from cordisd.services.tools import ToolSchema
@@ -24,8 +25,18 @@ from cordisd.settings import EntryConfig
 LOCK_FILE: Final = "profiles.lock"
 OVERRIDES: Final = ("DSH_SYSTEM_PROMPT",)
 """Variables that change what the model sees in other compositions; a frozen profile stands beside none."""
-_WEB_TOOL: Final = re.compile(r"web_|fetch|browser")
+PROFILE_ID: Final = r"[a-z0-9][a-z0-9-]*-v[1-9][0-9]*"
+_WEB_TOOL: Final = re.compile(r"web_|fetch|browser", re.IGNORECASE)
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Pinned(NamedTuple):
+    """What a locked agent sends, and the hashes of it; `as_sent` is what `tools_as_sent` makes of `tools`."""
+
+    hashes: Hashes
+    system: str
+    tools: Sequence[ToolSchema]
+    as_sent: bytes
 
 
 @dataclass(slots=True)
@@ -34,8 +45,8 @@ class Profile:
 
     id: str
     folder: Path
-    pinned: Hashes | None = None
-    """The locked hashes that the agent of this session has met, and its requests must."""
+    pinned: Pinned | None = None
+    """What the requests of this session must hold, once its agent has met its lock."""
 
     @property
     def lock_path(self) -> Path:
@@ -78,21 +89,36 @@ class Profile:
                 )
         locked = self.locked()
         self._compare(fingerprint.hashes, locked)
-        self.pinned = locked
+        tools = [ToolSchema(**tool) for tool in fingerprint.document["tools"]]
+        self.pinned = Pinned(locked, fingerprint.system, tools, tools_as_sent(tools))
 
-    def check_request(self, system: str, tools: Sequence[ToolSchema], contexts: Sequence[object]) -> None:
-        """Go on only if what is about to be sent is what was pinned; if nothing was, nothing is compared.
+    def check_request(
+        self, system: str, tools: Sequence[ToolSchema], contexts: Sequence[object]
+    ) -> Sequence[ToolSchema]:
+        """The tools to send, if what is about to be sent is what was pinned; if nothing was, those given.
+
+        Those pinned are a copy: who made the others may still hold them, and change them before a retry.
+        Bytes are compared, not their hashes: it is cheaper (20 µs), and sees the order of a schema's keys.
 
         Raises:
             ProfileHashMismatchError: it is not.
         """
         pinned = self.pinned
         if pinned is None:
-            return
+            return tools
         if contexts:
             raise ProfileHashMismatchError(f'profile "{self.id}": a runtime context would be sent')
-        found = pinned._replace(prompt_sha256=prompt_hash(system), tools_sha256=tools_hash(tools))
-        self._compare(found, pinned)
+        try:
+            same_tools = tools_as_sent(tools) == pinned.as_sent
+        except (TypeError, ValueError) as error:
+            raise ProfileHashMismatchError(f'profile "{self.id}": its tools are not JSON: {error}') from error
+        if system == pinned.system and same_tools:
+            return pinned.tools
+        found = pinned.hashes._replace(prompt_sha256=prompt_hash(system), tools_sha256=tools_hash(tools))
+        self._compare(found, pinned.hashes)
+        raise ProfileHashMismatchError(
+            f'profile "{self.id}": the keys of its tools would be sent in another order than was locked'
+        )
 
     def locked(self) -> Hashes:
         """The hashes that were locked for it.
@@ -125,6 +151,23 @@ class Profile:
             raise ProfileError(f'profile "{self.id}" must not offer the web tool "{web[0]}"')
 
 
+def check_not_locked(preset: Preset) -> None:
+    """Go on only if no profile is locked under the name of `preset`, which is not frozen.
+
+    Raises:
+        ProfileHashMismatchError: one is; who asks for it must not get an agent that nobody checks.
+        ProfileError: the lock file cannot be read.
+    """
+    name, folder = preset.name, preset.folder
+    if name is None or folder is None or not re.fullmatch(PROFILE_ID, name):
+        return
+    path = folder.parent / LOCK_FILE
+    if name in read_locks(path):
+        raise ProfileHashMismatchError(
+            f'profile "{name}" is locked in {path}, but {folder} has no entry "profile" any more'
+        )
+
+
 def unwritten_keys(entries: Iterable[LoadedEntry]) -> list[str]:
     """What a preset leaves to defaults, as `entry "bash": $.trailer`; nothing, if it can be frozen."""
     return [f'entry "{entry.id}": ${path}' for entry in entries for path in _unwritten(entry.config)]
@@ -149,10 +192,10 @@ def read_locks(path: Path) -> dict[str, Hashes]:
         ProfileError: the file is not what `cordisd profile lock` writes.
     """
     try:
-        written = json.loads(path.read_bytes())
+        written = json.loads(path.read_bytes(), object_pairs_hook=_unique)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ProfileError(f"{path} cannot be read: {error}") from error
     try:
         locks = {name: Hashes(**hashes) for name, hashes in written.items()}
@@ -162,6 +205,13 @@ def read_locks(path: Path) -> dict[str, Hashes]:
     if not is_sound:
         raise ProfileError(f"{path}: a hash is 64 hexadecimal digits")
     return locks
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):  # a merge has kept both sides
+        raise ValueError(f"a key is there twice, among {', '.join(found)}")
+    return found
 
 
 def write_lock(path: Path, profile_id: str, hashes: Hashes) -> None:

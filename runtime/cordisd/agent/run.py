@@ -16,6 +16,7 @@ from cordisd.errors import (
     CordisError,
     LogWriteError,
     ProfileHashMismatchError,
+    ProfileOverrideError,
     SessionError,
     UnsupportedContentError,
 )
@@ -220,6 +221,8 @@ def _failed(error: Exception) -> JsonObject:
             code = "UNSUPPORTED_CONTENT"
         case ProfileHashMismatchError():
             code = "PROFILE_HASH_MISMATCH"
+        case ProfileOverrideError():
+            code = "PROFILE_OVERRIDE_REFUSED"
         case _:
             code = "UNKNOWN"
     failure: Failure = {"message": str(error) or type(error).__name__, "code": code}

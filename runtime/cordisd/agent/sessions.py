@@ -13,6 +13,7 @@ from cordisd.agent.agent import Agent, check_required, mount_agent
 from cordisd.agent.host import Host
 from cordisd.agent.live import Live
 from cordisd.agent.preset import Preset, own_preset
+from cordisd.agent.profile import check_not_locked
 from cordisd.agent.run import Runner
 from cordisd.agent.settings import LoopSettings, SessionSettings
 from cordisd.errors import (
@@ -175,6 +176,8 @@ async def _mount(
     try:
         if agent.profile is not None:
             agent.profile.check_locked(agent.fingerprint, os.environ)
+        else:
+            check_not_locked(preset)
         check_required(agent, settings.required_digest)
         if stored is not None:
             _check_same_profile(stored, agent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from cordisd.agent import inbox
@@ -11,10 +11,11 @@ from cordisd.agent.calls import refuse_calls, run_calls
 from cordisd.agent.profile import Profile
 from cordisd.agent.request import Answer, ask_model, log_answer
 from cordisd.agent.settings import LoopSettings
+from cordisd.errors import ProfileOverrideError
 from cordisd.events import JsonObject, encode_json
 from cordisd.services.models import ModelRequest
 from cordisd.services.prompt import Assembly, PromptRegistry, interpolate, render
-from cordisd.services.tools import Tool, ToolRegistry
+from cordisd.services.tools import Tool, ToolRegistry, ToolSchema
 from cordisd.session.session import Session, new_message
 
 TurnResult = Literal["completed", "max-tokens"]
@@ -101,12 +102,13 @@ def prepare_request(session: Session, assembly: Assembly, *, first_step: bool) -
 
     Raises:
         PromptError: the prompt cannot be rendered.
-        ProfileError: the agent is frozen, and this is not what was locked.
+        ProfileError: the agent is frozen, and this is not what was locked, or not what was sent before.
     """
     system = render(assembly)
+    tools: Sequence[ToolSchema] = assembly.tools
     profile = session.scope.find(Profile)
     if profile is not None:
-        profile.check_request(system, assembly.tools, assembly.contexts)
+        tools = profile.check_request(system, tools, assembly.contexts)
     if first_step:
         _tell_runtime_context(session, assembly)
     config = session.config
@@ -122,8 +124,10 @@ def prepare_request(session: Session, assembly: Assembly, *, first_step: bool) -
         header["adapterDefaults"] = dict.fromkeys(sorted(config.adapter_defaults, reverse=True), True)
     if system:
         header["system"] = system
-    if assembly.tools:
-        header["tools"] = [tool.as_json() for tool in assembly.tools]
+    if tools:
+        header["tools"] = [tool.as_json() for tool in tools]
+    if profile is not None:
+        _check_one_header(session, profile, header)
     _log_header(session, header, parameters)
     context: JsonObject = {"provider": config.provider, "model": config.model}
     if (window := session.adapter.describe(config.model).context_window) is not None:
@@ -136,10 +140,24 @@ def prepare_request(session: Session, assembly: Assembly, *, first_step: bool) -
         session.realm.cwd,
         config,
         system,
-        assembly.tools,
+        tools,
         session.history.messages(),
         session.history.call_ids,
     )
+
+
+def _check_one_header(session: Session, profile: Profile, header: JsonObject) -> None:
+    """A frozen session has one `request/header` (FP-7), so that its trajectory is one token sequence.
+
+    Raises:
+        ProfileOverrideError: this request would need another, after a resume with another model for example.
+    """
+    last = session.memory.header
+    if last is not None and header != last:
+        raise ProfileOverrideError(
+            f'session "{session.id}" of the frozen profile "{profile.id}" goes on as it began: '
+            f"its requests were configured as {last['config']}, this one is as {header['config']}"
+        )
 
 
 def _log_header(session: Session, header: JsonObject, parameters: JsonObject) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from cordisd.agent.preset import Preset
-from cordisd.agent.profile import Profile
+from cordisd.agent.profile import PROFILE_ID, Profile
 from cordisd.errors import ProfileError
 from cordisd.kernel.entry import Entry, Lifetime
 from cordisd.kernel.scope import Scope
@@ -19,7 +19,7 @@ from cordisd.settings import EntryConfig
 class ProfileConfig(EntryConfig):
     """Which locked profile the preset is."""
 
-    id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*-v[1-9][0-9]*$")
+    id: str = Field(pattern=f"^{PROFILE_ID}$")
     """Name of the preset's folder, with its version at the end: `rl-minimal-v1`. The hashes locked under it
     are in `profiles.lock`, beside that folder; `cordisd profile lock` writes them."""
 
