@@ -5,20 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import signal
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-import pexpect
 import pytest
 
 import mock_chat as model
 from cli.conftest import MODEL, ROSTER, Ended, Folder
-from daemon import Daemon, clean_environment
+from daemon import Daemon
 
-COMMAND = [sys.executable, "-m", "cordisd", "preset"]
 PROMPT = 'Gr\u00fc\u00df {{cwd}} \u2028 und \\ "alle" \U0001f600\n'
 PERSONA = "- id: who\n  name: persona\n  config:\n    text: Hello.\n"
 
@@ -268,82 +264,66 @@ def test_a_command_line_that_makes_no_sense_exits_2(folder: Folder, words: list[
     assert ended.value.code == 2
 
 
-def test_what_a_plug_in_prints_does_not_get_into_the_output(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder.root / "loud_entry.py").write_text(
-        "from contextlib import asynccontextmanager\n"
-        "from cordisd.kernel.entry import Entry\n"
-        "print('imported')\n"
-        "class Loud(Entry):\n"
-        "    lifetime = 'session'\n"
-        "    @asynccontextmanager\n"
-        "    async def mount(self, scope):\n"
-        "        print('mounted')\n"
-        "        yield\n"
-    )
+PLUG_IN = """
+from contextlib import asynccontextmanager
+from cordisd.kernel.entry import Entry
+from cordisd.services.prompt import PromptRegistry, Section
+
+print("imported")
+
+def fail(*_):
+    raise ValueError("a bug")
+
+class Loud(Entry):
+    lifetime = "session"
+    @asynccontextmanager
+    async def mount(self, scope):
+        print("mounted")
+        yield
+
+class Buggy(Entry):
+    lifetime = "session"
+    needs = (PromptRegistry,)
+    @asynccontextmanager
+    async def mount(self, scope):
+        scope.get(PromptRegistry).add_section(Section("buggy", 0, fail))
+        yield
+
+class Worse(Entry):
+    lifetime = "session"
+    needs = (PromptRegistry,)
+    @asynccontextmanager
+    async def mount(self, scope):
+        scope.get(PromptRegistry).add_listener(fail)
+        yield
+"""
+
+
+@pytest.fixture
+def plug_in(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (folder.root / "test_preset_plug_in.py").write_text(PLUG_IN)
     monkeypatch.syspath_prepend(str(folder.root))
-    folder.add("loud", PERSONA + "- {id: loud, name: 'loud_entry:Loud'}\n")
+    yield
+    sys.modules.pop("test_preset_plug_in", None)
+
+
+@pytest.mark.usefixtures("plug_in")
+def test_what_a_plug_in_prints_does_not_get_into_the_output(folder: Folder) -> None:
+    folder.add("loud", PERSONA + "- {id: loud, name: 'test_preset_plug_in:Loud'}\n")
     ended = folder.run("preset", "render", "loud", "--part", "system")
     assert (ended.code, ended.out, ended.err) == (0, "Hello.", "imported\nmounted\n")
 
 
-@pytest.mark.parametrize(("target", "n_lines"), [("/dev/full", 1), ("pipe", 0)])
-def test_an_output_that_cannot_be_written_is_one_line_at_most(
-    target: str, n_lines: int, tmp_path: Path
-) -> None:
-    if target == "pipe":
-        reader, writer = os.pipe()
-        os.close(reader)
-    else:
-        writer = os.open(target, os.O_WRONLY)
-    try:
-        done = subprocess.run(
-            [*COMMAND, "render", "minimal"],
-            cwd=tmp_path,
-            env=clean_environment(),
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=30,
-        )
-    finally:
-        os.close(writer)
-    assert (done.returncode, done.stderr.count("\n")) == (1, n_lines)
-    assert done.stderr.count("cannot write to standard output") == n_lines
-
-
-def test_a_terminal_gets_a_newline_after_the_request(tmp_path: Path) -> None:
-    words = [*COMMAND[1:], "render", "minimal", "--part", "system"]
-    child = pexpect.spawn(COMMAND[0], words, cwd=str(tmp_path), env=clean_environment(), timeout=20)
-    shown = child.read()
-    child.close()
-    assert (child.exitstatus, shown) == (0, b"You are a helpful software engineer assistant.\r\n")
-
-
-def test_ctrl_c_exits_130_and_says_nothing(tmp_path: Path) -> None:
-    (tmp_path / "slow_entry.py").write_text(
-        "import asyncio\n"
-        "from contextlib import asynccontextmanager\n"
-        "from cordisd.kernel.entry import Entry\n"
-        "class Slow(Entry):\n"
-        "    @asynccontextmanager\n"
-        "    async def mount(self, scope):\n"
-        "        print('mounting', flush=True)\n"
-        "        await asyncio.sleep(60)\n"
-        "        yield\n"
-    )
-    (tmp_path / "c.yml").write_text("- {id: slow, name: 'slow_entry:Slow'}\n")
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    child = subprocess.Popen(
-        [*COMMAND, "render", "c.yml"],
-        cwd=tmp_path,
-        env=clean_environment(PYTHONPATH=path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stderr is not None and child.stderr.readline() == "mounting\n"
-    child.send_signal(signal.SIGINT)
-    assert child.communicate(timeout=20) == ("", "")
-    assert child.returncode == 130
+@pytest.mark.usefixtures("plug_in")
+def test_a_plug_in_that_fails_is_a_problem_of_its_preset_alone(folder: Folder) -> None:
+    for name in ("Buggy", "Worse"):
+        folder.add(name.lower(), PERSONA + f"- {{id: x, name: 'test_preset_plug_in:{name}'}}\n")
+    checked = folder.run("preset", "check")
+    assert (checked.code, checked.out.count("ok: ")) == (2, 2)
+    for name in ("buggy", "worse"):
+        place = f"cordisd: presets/{name}/agent.cordis.yml: "
+        assert f"{place}the prompt cannot be assembled: ValueError: a bug\n" in checked.err
+    listed = json.loads(folder.run("preset", "list", "--json").out)["presets"]
+    assert {one["name"]: one["problem"] for one in listed if one["problem"]} == {
+        "worse": "worse: ValueError: a bug"  # `buggy` has a digest: its text is asked for by a turn only
+    }
