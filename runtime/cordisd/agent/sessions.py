@@ -100,7 +100,7 @@ async def resume(host: Host, session_id: str, settings: SessionSettings, owner: 
         SessionNotFoundError: nothing is stored under that id.
         LogError: the log is damaged or of another format.
         PresetError: its preset is gone or does not mount.
-        ProfileError: its frozen profile is not what it was.
+        ProfileError: its frozen profile is not what it was; the log is then as it was.
     """
     host.check_serving()
     if session_id in host.live:
@@ -108,6 +108,9 @@ async def resume(host: Host, session_id: str, settings: SessionSettings, owner: 
     store = host.scope.find(SessionStore)
     if store is None:
         raise SessionNotFoundError(f'session "{session_id}" not found: this composition stores no sessions')
+    header = await asyncio.to_thread(store.header, session_id)
+    if header is not None and "profile" in header.cordisd:
+        _check(await host.try_out(host.preset(header.agent_preset)), settings, header)
     opening = asyncio.ensure_future(asyncio.to_thread(store.open, session_id))
     try:
         stored = await asyncio.shield(opening)
@@ -170,21 +173,35 @@ def _preset_of(host: Host, stored: StoredSession) -> Preset:
 async def _mount(
     host: Host, preset: Preset, realm: Realm, settings: SessionSettings, stored: SessionHeader | None = None
 ) -> Agent:
-    """The agent of a session, checked against what is locked, required and, if it was, stored."""
+    """The agent of a session, checked."""
     name = f'session "{realm.session_id}"'
     agent = await mount_agent(host.scope, preset, realm, settings.config, name)
     try:
-        if agent.profile is not None:
-            agent.profile.check_locked(agent.fingerprint, os.environ)
-        else:
-            check_not_locked(preset)
-        check_required(agent, settings.required_digest)
-        if stored is not None:
-            _check_same_profile(stored, agent)
+        _check(agent, settings, stored)
     except BaseException:
         await agent.scope.close()
         raise
     return agent
+
+
+def _check(agent: Agent, settings: SessionSettings, stored: SessionHeader | None) -> None:
+    """Go on only if the agent is what is locked, required and, where there is a log, what made that.
+
+    Raises:
+        ProfileError, PresetMismatchError: it is not.
+    """
+    if agent.profile is not None:
+        agent.profile.check_locked(agent.fingerprint, os.environ)
+    else:
+        check_not_locked(agent.preset)
+    check_required(agent, settings.required_digest)
+    if stored is None or "profile" not in stored.cordisd:
+        return
+    before, now = stored.cordisd["profile"], agent.identity().get("profile")
+    if before != now:
+        raise ProfileHashMismatchError(
+            f'session "{stored.id}" was made with the frozen profile {before}, which is now {now}'
+        )
 
 
 async def _begin(
@@ -247,14 +264,6 @@ async def _open(
     host.live[header.id] = live
     host.on_open(live)
     return live
-
-
-def _check_same_profile(header: SessionHeader, agent: Agent) -> None:
-    before, now = header.cordisd.get("profile"), agent.identity().get("profile")
-    if before is not None and before != now:
-        raise ProfileHashMismatchError(
-            f'session "{header.id}" was made with the frozen profile {before}, which is now {now}'
-        )
 
 
 def _effort_of(events: Sequence[Event]) -> JsonObject:
