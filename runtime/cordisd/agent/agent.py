@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final, NamedTuple
 
 from cordisd.agent.fingerprint import Fingerprint, take_fingerprint
@@ -23,6 +24,8 @@ from cordisd.services.prompt import UNLISTED_TOOLS, PromptRegistry
 from cordisd.services.tools import ToolRegistry
 from cordisd.session.realm import Realm
 
+logger = logging.getLogger(__name__)
+
 _SENT_AS: Final = {
     "max_tokens": "maxTokens",
     "max_completion_tokens": "maxTokens",
@@ -32,7 +35,7 @@ _SENT_AS: Final = {
 
 
 class Agent(NamedTuple):
-    """A mounted agent. Closing its scope unmounts it; the realm is closed by whoever made it."""
+    """A mounted agent; `unmount(agent.scope)` ends it. The realm is closed by whoever made it."""
 
     preset: Preset
     scope: Scope
@@ -78,8 +81,16 @@ async def mount_agent(host: Scope, preset: Preset, realm: Realm, config: Request
             profile.check_rules(fingerprint)
         return Agent(preset, scope, config, fingerprint, profile)
     except BaseException:
-        await scope.close()
+        await unmount(scope)
         raise
+
+
+async def unmount(scope: Scope) -> None:
+    """Take back all that an agent's entries have done; what fails is logged, and the rest goes on."""
+    try:
+        await scope.close()
+    except Exception:  # an entry may be anybody's code
+        logger.exception("unmounting the agent of %s", scope.name)
 
 
 def check_required(agent: Agent, digest: str | None) -> None:

@@ -135,6 +135,14 @@ class SessionStore:
         content.events.extend(added)
         return StoredSession(content.header, content.events, file, content.damage)
 
+    def header(self, session_id: str) -> SessionHeader | None:
+        """The header of the stored session, None if it has none. Changes nothing and takes no lock.
+
+        Raises:
+            InvalidParamsError, SessionNotFoundError, LogCorruptError, LogRefusedError, LogError: as `open`.
+        """
+        return _peek(locate(self.root, session_id))
+
     def list(self) -> Headers:
         """The headers of all stored sessions, oldest first. Only header lines are read.
 
