@@ -257,6 +257,8 @@ class FaultyConfig(EntryConfig):
     mount: str = "ok"
     unmount: str = "ok"
     """`ok`, `fail`, `pause` (a while), `hang`: what happens there."""
+    touch: str | None = None
+    """A file to make when mounting begins."""
 
 
 class FaultyEntry(Entry):
@@ -267,6 +269,8 @@ class FaultyEntry(Entry):
 
     @asynccontextmanager
     async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        if self.config.touch:
+            Path(self.config.touch).touch()
         journal = scope.find(Journal)
         if journal is None:
             journal = Journal()
@@ -291,3 +295,15 @@ class HostFaultyEntry(FaultyEntry):
     """The same among the entries of the host."""
 
     lifetime = "host"
+
+
+class RaisingEntry(Entry):
+    """Has a prompt listener of the host that raises."""
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        def raising(assembly: Assembly, proceed: Proceed) -> Assembly:
+            raise KeyError("lost")
+
+        scope.defer(scope.get(PromptRegistry).add_listener(raising))
+        yield

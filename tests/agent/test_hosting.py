@@ -173,6 +173,18 @@ def test_a_default_preset_that_is_broken_or_missing_fails_the_start(place: Place
     assert "agent.cordis.yml:2: is not YAML" in asyncio.run(start("bad"))
 
 
+def test_a_prompt_that_cannot_be_assembled_fails_the_start_with_its_cause(place: Place) -> None:
+    async def start() -> str:
+        with pytest.raises(CompositionError) as caught:
+            async with place.host({"id": "r", "name": "preset_entries:RaisingEntry"}):
+                pass
+        return str(caught.value)
+
+    assert asyncio.run(start()) == (
+        f"{place.root}/c.yml: the prompt of the composition's own agent cannot be assembled: KeyError: 'lost'"
+    )
+
+
 def test_the_default_preset_is_that_of_sessions_that_name_none(place: Place) -> None:
     async def steps() -> None:
         async with place.host(default="loud") as host:

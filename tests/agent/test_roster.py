@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from cordisd.agent.preset import Preset, Root, Roster
 from cordisd.entries.presets import PresetsEntry
 from cordisd.errors import PresetError
 from cordisd.kernel.scope import Scope
+from editor_calls import without_capabilities
 
 GOOD = [persona("good")]
 
@@ -226,6 +229,26 @@ def test_a_change_while_the_file_is_read_is_not_missed(
     assert text_of(roster.get("p")) == "old"
     monkeypatch.undo()
     assert text_of(roster.get("p")) == "new"
+
+
+LIST = """
+import sys
+from pathlib import Path
+from cordisd.agent.preset import Root, Roster
+print({one.name: one.problem for one in Roster([Root(Path(sys.argv[1]))]).list()})
+"""
+
+
+def test_a_preset_that_must_not_be_read_is_broken_and_a_folder_that_must_not_be_looked_into_is_none(
+    tmp_path: Path,
+) -> None:
+    write_preset(tmp_path, "closed", GOOD).chmod(0)
+    secret = write_preset(tmp_path, "secret", GOOD) / "agent.cordis.yml"
+    secret.chmod(0)
+    command = [sys.executable, "-c", LIST, str(tmp_path)]
+    done = subprocess.run([*without_capabilities(), *command], capture_output=True, text=True, check=True)
+    (tmp_path / "closed").chmod(0o755)
+    assert done.stdout.startswith("{'secret': '") and "Permission denied" in done.stdout
 
 
 async def roster_of(raw: dict[str, object]) -> Roster:

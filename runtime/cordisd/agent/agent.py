@@ -11,10 +11,12 @@ from cordisd.agent.profile import Profile
 from cordisd.agent.settings import LoopSettings
 from cordisd.errors import (
     CompositionError,
+    CordisError,
     InvalidParamsError,
     PresetError,
     PresetMismatchError,
     ProfileOverrideError,
+    PromptError,
 )
 from cordisd.events import JsonObject
 from cordisd.kernel.mount import mount
@@ -76,7 +78,7 @@ async def mount_agent(host: Scope, preset: Preset, realm: Realm, config: Request
         profile = scope.find(Profile)
         _check_choices(preset, config, settings, is_frozen=profile is not None)
         config = _with_parameters(config, settings)
-        fingerprint = take_fingerprint(scope, preset.entries)
+        fingerprint = _fingerprint(scope, preset)
         if profile is not None:
             profile.check_rules(fingerprint)
         return Agent(preset, scope, config, fingerprint, profile)
@@ -118,6 +120,16 @@ def _provide(scope: Scope, preset: Preset, realm: Realm, config: RequestConfig) 
     scope.provide(ToolRegistry, tools)
     scope.provide(Preset, preset)
     scope.provide(Realm, realm, private=realm.private)
+
+
+def _fingerprint(scope: Scope, preset: Preset) -> Fingerprint:
+    try:
+        return take_fingerprint(scope, preset.entries)
+    except CordisError:
+        raise
+    except Exception as error:  # a prompt listener may be anybody's code
+        cause = f"{type(error).__name__}: {error}"
+        raise PromptError(f"the prompt of {preset} cannot be assembled: {cause}") from error
 
 
 def _check_choices(preset: Preset, config: RequestConfig, settings: LoopSettings, *, is_frozen: bool) -> None:
