@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-import uuid
 from collections.abc import Sequence
 from typing import Final
 
@@ -104,8 +103,8 @@ async def resume(host: Host, session_id: str, settings: SessionSettings, owner: 
         SessionExistsError: it is live already.
         SessionNotFoundError: nothing is stored under that id.
         LogError: the log is damaged or of another format.
-        PresetError: its preset is gone or does not mount.
-        ProfileError: its frozen profile is not what it was.
+        PresetError: its preset is gone or does not mount; the log is then as it was.
+        ProfileError: its frozen profile is not what it was; the log is then as it was.
     """
     host.check_serving()
     if session_id in host.live:
@@ -192,21 +191,35 @@ def _preset_of(host: Host, stored: StoredSession) -> Preset:
 async def _mount(
     host: Host, preset: Preset, realm: Realm, settings: SessionSettings, stored: SessionHeader | None = None
 ) -> Agent:
-    """The agent of a session, checked against what is locked, required and, if it was, stored."""
+    """The agent of a session, checked."""
     name = f'session "{realm.session_id}"'
     agent = await mount_agent(host.scope, preset, realm, settings.config, name)
     try:
-        if agent.profile is not None:
-            agent.profile.check_locked(agent.fingerprint, os.environ)
-        else:
-            check_not_locked(preset)
-        check_required(agent, settings.required_digest)
-        if stored is not None:
-            _check_same_profile(stored, agent)
+        _check(agent, settings, stored)
     except BaseException:
         await unmount(agent.scope)
         raise
     return agent
+
+
+def _check(agent: Agent, settings: SessionSettings, stored: SessionHeader | None) -> None:
+    """Go on only if the agent is what is locked, required and, where there is a log, what made that.
+
+    Raises:
+        ProfileError, PresetMismatchError: it is not.
+    """
+    if agent.profile is not None:
+        agent.profile.check_locked(agent.fingerprint, os.environ)
+    else:
+        check_not_locked(agent.preset)
+    check_required(agent, settings.required_digest)
+    if stored is None or "profile" not in stored.cordisd:
+        return
+    before, now = stored.cordisd["profile"], agent.identity().get("profile")
+    if before != now:
+        raise ProfileHashMismatchError(
+            f'session "{stored.id}" was made with the frozen profile {before}, which is now {now}'
+        )
 
 
 async def _rehearse(host: Host, header: SessionHeader, settings: SessionSettings) -> None:
@@ -216,13 +229,9 @@ async def _rehearse(host: Host, header: SessionHeader, settings: SessionSettings
         CordisError: as `_mount`.
     """
     preset = own_preset(host.composition) if header.agent_preset is None else host.preset(header.agent_preset)
-    settings = settings._replace(config=_choose(host, settings.config, header.cordisd.get("choices", {})))
-    realm = Realm(f"rehearsal-{uuid.uuid4().hex}", settings.cwd, host.guardian)
-    try:
-        agent = await _mount(host, preset, realm, settings, header)
-        await unmount(agent.scope)
-    finally:
-        await realm.close()
+    config = _choose(host, settings.config, header.cordisd.get("choices", {}))
+    async with host.trial(preset, settings.cwd, config) as agent:
+        _check(agent, settings, header)
 
 
 async def _begin(
@@ -285,14 +294,6 @@ async def _open(
     host.live[header.id] = live
     host.on_open(live)
     return live
-
-
-def _check_same_profile(header: SessionHeader, agent: Agent) -> None:
-    before, now = header.cordisd.get("profile"), agent.identity().get("profile")
-    if before is not None and before != now:
-        raise ProfileHashMismatchError(
-            f'session "{header.id}" was made with the frozen profile {before}, which is now {now}'
-        )
 
 
 def _effort_of(events: Sequence[Event]) -> JsonObject:
