@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from daemon import Daemon
+from measure import SOON_S
 from mock_chat import MockChatThread, Recorded, Reply, call, text
 from processes import children
 from random_calls import RESET, WAS_RESET
 
 pytestmark = [pytest.mark.load, pytest.mark.timeout(1800)]
 
-LIMIT_S = 2.0
+LIMIT_S = 5.0
+"""0.05 s on an idle machine; what is not ended stays for ever."""
 LEFTOVERS = [
     "sleep {n} &",
     "nohup sleep {n} >/dev/null 2>&1 & disown",
@@ -194,7 +196,7 @@ def test_when_the_guardian_is_killed_the_daemon_ends_what_it_leaves_and_says_so(
 
 def wait_for(path: Path) -> None:
     """Wait until a command has made the file."""
-    end_s = time.monotonic() + 20
+    end_s = time.monotonic() + SOON_S
     while not path.exists():
         assert time.monotonic() < end_s, path
         time.sleep(0.01)

@@ -10,10 +10,7 @@ import pytest
 
 from cordisd.shell.bash import Bash
 from cordisd.shell.report import RESET_NOTICE, WAS_RESET_NOTICE
-from measure import ATTEMPTS, SOON_S
-
-QUICK_S = 0.1
-"""0.003 s on an idle machine; a shell whose answer is missed takes from 0.25 s."""
+from measure import ATTEMPTS, QUICK_S, SOON_S
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def all_at_once(bench, commands: list[str], folder: Path) -> dict[str, Any]:
         for n, command in enumerate(commands)
         if (folder / str(n)).mkdir() is None
     }
-    bench.wait([*sessions.values()], 40)
+    bench.wait([*sessions.values()])
     told = {command: bench.told(session) for command, session in sessions.items()}
     bench.close(*sessions.values())
     return told
