@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemon import Daemon
-from measure import SOON_S
+from measure import PATIENCE_S
 from mock_chat import MockChatThread, Recorded, Reply, call, text
 from processes import children
 from random_calls import RESET, WAS_RESET
@@ -196,7 +196,7 @@ def test_when_the_guardian_is_killed_the_daemon_ends_what_it_leaves_and_says_so(
 
 def wait_for(path: Path) -> None:
     """Wait until a command has made the file."""
-    end_s = time.monotonic() + SOON_S
+    end_s = time.monotonic() + PATIENCE_S
     while not path.exists():
         assert time.monotonic() < end_s, path
         time.sleep(0.01)

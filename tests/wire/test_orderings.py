@@ -278,7 +278,7 @@ def test_a_cancel_mid_tool_answers_every_call_at_once_and_the_shell_goes_on(tmp_
         daemon.prompt("s", "go")
         daemon.wait(lambda: "tool/call" in shapes(daemon.frames[start:]))
         time.sleep(0.3)
-        daemon.request("session/cancel", {"sessionId": "s", "queue": "keep"})
+        daemon.request("session/cancel", {"sessionId": "s", "queue": "keep"}, timeout_s=1.5)  # usual 0.05
         daemon.wait_idle("s", start)
         results = [event["data"] for event in daemon.events("s", start) if event["type"] == "tool/result"]
         assert [result["error"]["code"] for result in results] == ["ABORTED", "ABORTED_BEFORE_DISPATCH"]

@@ -17,7 +17,7 @@ import pytest
 
 import mock_chat as mc
 from chat_requests import Chunk, adapter_for, ask, chunks_of, failure, request, text_of
-from measure import SOON_S
+from measure import PATIENCE_S, SOON_S
 from mock_chat import DONE, Cut, Hang, MockChat, Pause, Reply, delta
 
 
@@ -160,7 +160,7 @@ def test_many_requests_run_at_once_and_close_leaves_no_socket() -> None:
             assert len({sent.connection for sent in mock.requests}) == 150
             await adapter.close()
             gc.collect()
-            deadline = time.monotonic() + SOON_S
+            deadline = time.monotonic() + PATIENCE_S
             while set(os.listdir("/proc/self/fd")) - before and time.monotonic() < deadline:
                 await asyncio.sleep(0.01)
             assert set(os.listdir("/proc/self/fd")) <= before
@@ -181,7 +181,7 @@ def test_leaving_a_running_answer_drops_its_connection(leave: str) -> None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
             await batches.aclose()
-            deadline = time.monotonic() + SOON_S
+            deadline = time.monotonic() + PATIENCE_S
             while not mock.aborted and time.monotonic() < deadline:
                 await asyncio.sleep(0.005)
             await adapter.close()
