@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon import Daemon
-from measure import PATIENCE_S
+from daemon import Daemon, wait_for_file
 from mock_chat import MockChatThread, Recorded, Reply, call, text
 from processes import children
 from random_calls import RESET, WAS_RESET
@@ -161,7 +160,7 @@ def test_a_stopped_guardian_wakes_when_the_daemon_is_killed(tmp_path: Path, seed
     with MockChatThread(Killed(chance, marker).reply) as mock, Daemon(work, model_url=mock.url) as daemon:
         daemon.initialize()
         starting(daemon, "s", "go")
-        wait_for(work / "up")
+        wait_for_file(work / "up")
         [guardian] = children(daemon.process.pid)
         os.kill(guardian, signal.SIGSTOP)
         daemon.process.kill()
@@ -177,7 +176,7 @@ def test_when_the_guardian_is_killed_the_daemon_ends_what_it_leaves_and_says_so(
     with MockChatThread(models.reply) as mock, Daemon(work, model_url=mock.url) as daemon:
         daemon.initialize()
         starting(daemon, "s", "go")
-        wait_for(work / "up")
+        wait_for_file(work / "up")
         [guardian] = children(daemon.process.pid)
         n_left = len(left(marker)) - 1
         os.kill(guardian, signal.SIGKILL)
@@ -192,11 +191,3 @@ def test_when_the_guardian_is_killed_the_daemon_ends_what_it_leaves_and_says_so(
         assert refused.startswith("Error: no shell can be started")
         assert daemon.end() == 0
     report(f"the daemon ended {n_left} processes")
-
-
-def wait_for(path: Path) -> None:
-    """Wait until a command has made the file."""
-    end_s = time.monotonic() + PATIENCE_S
-    while not path.exists():
-        assert time.monotonic() < end_s, path
-        time.sleep(0.01)

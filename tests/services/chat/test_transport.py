@@ -88,10 +88,8 @@ def test_a_server_that_never_reads_the_request_ends_in_a_timeout() -> None:
 
 
 def test_comments_keep_a_slow_stream_alive() -> None:
-    waiting = [part for _ in range(6) for part in (b": ping\n\n", Pause(0.1))]
-    chunks, _ = ask(
-        Reply([*waiting, delta({"content": "late"}), delta({}, "stop"), DONE]), idle_timeout_s=0.4
-    )
+    waiting = [part for _ in range(12) for part in (b": ping\n\n", Pause(0.1))]
+    chunks, _ = ask(Reply([*waiting, delta({"content": "late"}), delta({}, "stop"), DONE]), idle_timeout_s=1)
     assert text_of(chunks) == "late"
     assert chunks[-1]["reason"] == {"kind": "stop"}
 
