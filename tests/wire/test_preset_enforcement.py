@@ -162,3 +162,14 @@ def test_a_reply_that_calls_a_tool_of_the_host_gets_an_error_as_result(world: Wo
     world.daemon.run("tempted", "tempted")
     [result] = [one for one in world.model.received["tempted"][1]["messages"] if one["role"] == "tool"]
     assert "magic" in result["content"] and "done" not in result["content"]
+
+
+def test_a_listener_that_raises_ends_the_turn_and_not_the_session(world: World) -> None:
+    world.make("disturbed")
+    world.model.plan("disturbed", lambda: world.doing("raiser"))
+    assert "lost" in world.outcome("disturbed", "disturbed")["reason"]["error"]["message"]
+    _, message = world.daemon.refused("session/create", {"preset": "minimal"})
+    assert message == "the prompt of preset \"minimal\" cannot be assembled: KeyError: 'lost'"
+    world.control("undo")
+    assert world.outcome("disturbed", "again")["stopReason"] == "completed"
+    assert world.model.systems("disturbed") == [PERSONA] * 2
