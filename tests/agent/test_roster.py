@@ -195,11 +195,18 @@ def test_a_preset_is_read_again_when_one_of_its_files_has_changed(tmp_path: Path
         roster.get("p")
 
 
-def test_a_preset_whose_files_are_as_they_were_is_not_read_again(tmp_path: Path) -> None:
-    write_preset(tmp_path, "p", GOOD)
+def test_a_preset_is_kept_as_long_as_its_files_are_as_they_were(tmp_path: Path) -> None:
+    folder = write_preset(tmp_path, "p", GOOD)
     roster = Roster([Root(tmp_path)])
     time.sleep(0.2)
+    kept = roster.get("p")
+    assert roster.get("p") is kept
+    os.utime(folder / "agent.cordis.yml", ns=(1, 1))
+    assert roster.get("p") is not kept
+    time.sleep(0.2)
     assert roster.get("p") is roster.get("p")
+    write_preset(tmp_path, "p", [persona("evil")])
+    assert text_of(roster.get("p")) == "evil"
 
 
 def test_no_change_is_missed_however_fast_it_follows_the_last(tmp_path: Path) -> None:
