@@ -165,12 +165,22 @@ def raiser(prompts: PromptRegistry, tools: ToolRegistry) -> list[Undo]:
     return [prompts.add_listener(raising)]
 
 
+def tool_adder(prompts: PromptRegistry, tools: ToolRegistry) -> list[Undo]:
+    def add(assembly: Assembly, proceed: Proceed) -> Assembly:
+        done = proceed(assembly)
+        done.tools.append(Magic().schema)
+        return done
+
+    return [prompts.add_listener(add)]
+
+
 HARMLESS = [
     other_sections, section_of_the_same_name, complete_section_of_the_same_name, appender, mutator, deleter,
     reorderer, replacer, keeper, contexts, contexts_suppressor, variables, tool, tool_order,
 ]  # fmt: skip
 """What an agent with a complete prompt and tools of its own does not notice."""
-ACTIONS = {action.__name__: action for action in (*HARMLESS, another_complete_section, raiser)}
+OTHERS = [another_complete_section, raiser, tool_adder]
+ACTIONS = {action.__name__: action for action in (*HARMLESS, *OTHERS)}
 
 
 class ControlConfig(EntryConfig):
