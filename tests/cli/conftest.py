@@ -38,8 +38,9 @@ class Folder:
         return self.run_bare(*words, "--composition", "roster.yml")
 
     def run_bare(self, *words: str) -> Ended:
+        """`cordisd WORDS`; paths in what it prints start in this folder."""
         code = main(list(words))
-        return Ended(code, *self._capsys.readouterr())
+        return Ended(code, *(text.replace(f"{self.root}/", "") for text in self._capsys.readouterr()))
 
     def change(self, preset: str, old: str, new: str) -> None:
         """Put `new` where the agent file of `preset` has `old`, which it has once."""
