@@ -166,6 +166,7 @@ class SetConfig(EntryConfig):
     """A key that is a set."""
 
     numbers: frozenset[int] = frozenset()
+    hidden: str = Field(default="", exclude=True)
     limit: float = Field(default=1, allow_inf_nan=True)
 
     @field_validator("numbers", mode="before")
@@ -192,6 +193,11 @@ def test_sets_count_by_their_members_whatever_order_python_keeps_them_in(agents:
     assert list(frozenset([8, 0])) != list(frozenset([0, 8])), "or this shows nothing"
     assert agents.digest(rows[0]) == agents.digest(rows[1])
     assert agents.digest(rows[0]) != agents.digest(rows[0].replace("8", "16"))
+
+
+def test_a_key_that_leaves_itself_out_of_dumps_is_in_the_digest(agents: Agents) -> None:
+    rows = [f'- {{name: "{__name__}:SetEntry", config: {{hidden: {word}}}}}' for word in ("a", "b")]
+    assert agents.digest(rows[0]) != agents.digest(rows[1])
 
 
 def test_an_agent_that_cannot_be_written_as_json_is_refused(agents: Agents) -> None:

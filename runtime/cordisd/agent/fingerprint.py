@@ -24,8 +24,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from cordisd.agent.settings import LoopSettings
@@ -119,7 +121,7 @@ def _document(
     contracts: Mapping[str, int],
 ) -> JsonObject:
     only_written = any(entry.entry_class.freezes for entry in entries)
-    behaviour = [[canonical(entry.name), _keys(entry, only_written=only_written)] for entry in entries]
+    behaviour = [[canonical(entry.name), _keys(entry.config, only_written=only_written)] for entry in entries]
     tools, body = tools_as_sent(assembly.tools), encode_json(dict(parameters))
     return {
         "system": template(assembly.sections),
@@ -132,21 +134,31 @@ def _document(
     }
 
 
-def _keys(entry: LoadedEntry, *, only_written: bool) -> JsonObject:
-    keys: JsonObject = _plain(entry.config.model_dump(by_alias=True, exclude_unset=only_written))
-    return keys
+def _keys(config: BaseModel, *, only_written: bool) -> JsonObject:
+    """Every key with its value. Not by `model_dump`, from which a field can have itself left out."""
+    names = type(config).model_fields
+    written = config.model_fields_set if only_written else names
+    found: JsonObject = {
+        field.alias or name: _plain(getattr(config, name), only_written=only_written)
+        for name, field in names.items()
+        if name in written
+    }
+    return found | {name: _plain(value) for name, value in (config.model_extra or {}).items()}
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object, *, only_written: bool = False) -> Any:
     """`value` as JSON. Sets are sorted, for their own order differs from one process to the next; a whole
     number has one form, for a default is not converted as a written value is."""
+    plain = partial(_plain, only_written=only_written)
     match value:
+        case BaseModel():
+            return _keys(value, only_written=only_written)
         case Mapping():
-            return {str(_plain(key)): _plain(inner) for key, inner in value.items()}
+            return {str(plain(key)): plain(inner) for key, inner in value.items()}
         case set() | frozenset():
-            return sorted(map(_plain, value), key=canonical_json)
+            return sorted(map(plain, value), key=canonical_json)
         case list() | tuple():
-            return [_plain(inner) for inner in value]
+            return [plain(inner) for inner in value]
         case float() if value.is_integer():
             return int(value)
         case _:
