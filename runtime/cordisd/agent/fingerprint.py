@@ -155,7 +155,7 @@ def _isolated(entries: Sequence[LoadedEntry]) -> dict[str, list[list[int]]]:
     for names, users in services.items():
         realms: dict[str, list[int]] = {}
         for place in sorted(users):
-            isolate = reversed(entries[place].isolate.items())
+            isolate = reversed(list(entries[place].isolate.items()))
             realms.setdefault(next((realm for name, realm in isolate if name in names), ""), []).append(place)
         if len(realms) > 1:
             found[names[0]] = sorted(realms.values())
