@@ -103,27 +103,42 @@ def test_the_digest_is_the_hash_of_the_document_and_the_hashes_are_those_of_fp_4
     assert found.hashes.prompt_sha256 == hashlib.sha256(b"Be brief.").hexdigest()
 
 
-APART = PLAIN.replace("name: str-replace-editor", "name: str-replace-editor, isolate: {fs: true}")
-TOGETHER = """
-- group: true
-  isolate: {fs: true}
-  config:
-    - {name: bash}
-    - {name: str-replace-editor}
+TWO_AND_TWO = """
+- {group: true, isolate: {fs: true}, config: [{name: bash}, {name: str-replace-editor}]}
+- {name: "agents:OfferEntry"}
+- {name: terminal}
 """
 
 
-def test_which_entries_share_a_private_service_is_in_the_digest_and_how_realms_are_called_is_not(
+def test_which_entries_isolation_parts_is_in_the_digest_and_how_realms_are_called_is_not(
     agents: Agents,
 ) -> None:
-    named = TOGETHER.replace("fs: true", "fs: mine")
-    by_row = "- {name: str-replace-editor, isolate: {fs: x}}\n- {name: bash, isolate: {fs: x}}\n"
-    shared = [agents.digest(text) for text in (TOGETHER, named, by_row)]
-    assert len(set(shared)) == 1
-    single = by_row.replace("fs: x", "fs: true")
-    plain = by_row.replace(", isolate: {fs: x}", "")
-    assert len({shared[0], agents.digest(single), agents.digest(plain)}) == 3
-    assert agents.digest(APART) != agents.digest(PLAIN)
+    named = TWO_AND_TWO.replace("fs: true", "terminals: mine")
+    by_row = """
+- {name: terminal}
+- {name: str-replace-editor, isolate: {fs: x}}
+- {name: "agents:OfferEntry"}
+- {name: bash, isolate: {fs: x}}
+"""
+    assert len({agents.digest(text) for text in (TWO_AND_TWO, named, by_row)}) == 1
+    together = by_row.replace("{name: terminal}", "{name: terminal, isolate: {fs: x}}")
+    assert agents.digest(together) == agents.digest(by_row.replace(", isolate: {fs: x}", ""))
+    others = [
+        by_row.replace("fs: x", "fs: true"),
+        by_row.replace("editor, isolate: {fs: x}", "editor"),
+        together,
+    ]
+    assert len({agents.digest(text) for text in (by_row, *others)}) == 4
+
+
+def test_isolating_what_an_entry_provides_makes_another_digest(agents: Agents) -> None:
+    loop = PLAIN.replace("name: agent,", "name: agent, isolate: {loopSettings: true},")
+    quiet = [
+        text.replace("parameters: {temperature: 0.5, seed: 1}", "maxParallelToolCalls: 2")
+        for text in (PLAIN, loop)
+    ]
+    assert agents.fingerprint(quiet[0]).document["parameters"] == {}
+    assert agents.digest(quiet[0]) != agents.digest(quiet[1])
 
 
 def test_the_order_of_a_schemas_keys_is_text_to_a_model_so_it_is_in_the_digest(agents: Agents) -> None:

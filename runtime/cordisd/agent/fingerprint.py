@@ -13,8 +13,8 @@ as canonical JSON (sorted keys, no spaces, UTF-8), hashed with SHA-256.
   comments, groups, the order of rows and keys, and published or own names make no difference of their own.
   Of a frozen preset it is every key that is written, which was every key there was when it was
   locked: what a later version adds must not change it.
-- Which entries share a private service is told by their places in `behaviour`, not by the names of realms;
-  where nothing is isolated there is no `isolated`.
+- Entries that isolation parts from one another are told by their places in `behaviour`, whatever realms are
+  called; where it parts none there is no `isolated`.
 - Prompts are taken with their variables not put in, and a text that a function makes by the function's name.
   What these give at run time is in no digest; a frozen profile has neither (`Profile.check_rules`).
 - What host entries and listeners do to the prompt and the tools is in it; their configurations are not, nor
@@ -38,7 +38,7 @@ from cordisd.errors import PresetError
 from cordisd.events import JsonObject, decode_json, encode_json
 from cordisd.kernel.load import LoadedEntry
 from cordisd.kernel.names import canonical
-from cordisd.kernel.scope import Scope
+from cordisd.kernel.scope import Scope, names_of
 from cordisd.services.prompt import Assembly, PromptRegistry, template
 from cordisd.services.tools import ToolRegistry, ToolSchema
 
@@ -142,12 +142,29 @@ def _document(
 
 
 def _isolated(entries: Sequence[LoadedEntry]) -> dict[str, list[list[int]]]:
-    """By service, the places of the entries that share each realm."""
-    realms: dict[str, dict[str, list[int]]] = {}
+    """By service, the places of the entries that share each realm, where those who need it are parted.
+
+    A realm that all of them share does to a model what no isolation does. Of a name that no entry needs, such
+    as that of a service which one provides, it is not known what it does: its realms are told as they are.
+    """
+    services: dict[tuple[str, ...], set[int]] = {}
     for place, entry in enumerate(entries):
-        for service, realm in entry.isolate.items():
-            realms.setdefault(service, {}).setdefault(realm, []).append(place)
-    return {service: sorted(shared.values()) for service, shared in realms.items()}
+        for service in entry.entry_class.needs:
+            services.setdefault(names_of(service), set()).add(place)
+    found: dict[str, list[list[int]]] = {}
+    for names, users in services.items():
+        realms: dict[str, list[int]] = {}
+        for place in sorted(users):
+            isolate = reversed(list(entries[place].isolate.items()))
+            realms.setdefault(next((realm for name, realm in isolate if name in names), ""), []).append(place)
+        if len(realms) > 1:
+            found[names[0]] = sorted(realms.values())
+    needed = {name for names in services for name in names}
+    others: dict[str, dict[str, list[int]]] = {}
+    for place, entry in enumerate(entries):
+        for name in entry.isolate.keys() - needed:
+            others.setdefault(name, {}).setdefault(entry.isolate[name], []).append(place)
+    return found | {name: sorted(shared.values()) for name, shared in others.items()}
 
 
 def _keys(config: BaseModel, *, only_written: bool) -> JsonObject:
