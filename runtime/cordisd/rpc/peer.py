@@ -44,6 +44,7 @@ class Peer:
         self.host = host
         self._on_end = on_end
         self._settings: SessionSettings | None = None
+        self._initializing = asyncio.Lock()
         self._feeds: dict[str, Feed] = {}
         self._ending: list[Feed] = []
         """Feeds of closed sessions that still have something to send, oldest first."""
@@ -54,17 +55,17 @@ class Peer:
         )
         self._transport.start()
 
-    def settings(self) -> SessionSettings:
-        """What `initialize` chose for new sessions.
+    async def settings(self) -> SessionSettings:
+        """What `initialize` chose for new sessions: the last one that came before, once it is answered.
 
         Raises:
             NotInitializedError: it has not been called, or the daemon is shutting down.
         """
-        if self.host.closing:
-            raise NotInitializedError("the daemon is shutting down")
-        if self._settings is None:
-            raise NotInitializedError("not initialized: call initialize first")
-        return self._settings
+        async with self._initializing:
+            self.host.check_serving()
+            if self._settings is None:
+                raise NotInitializedError("not initialized: call initialize first")
+            return self._settings
 
     def own(self, session_id: str) -> Live:
         """The live session of that id, if this connection may act on it.
@@ -171,7 +172,8 @@ class Peer:
             if not isinstance(params, dict):
                 raise InvalidParamsError(f"{method}: params must be an object")
             if method == INITIALIZE:
-                return {"result": await self._initialize(params)}
+                async with self._initializing:
+                    return {"result": await self._initialize(params)}
             if method == SHUTDOWN:
                 await self.host.abort()
                 return {"result": {}}
@@ -186,8 +188,7 @@ class Peer:
 
     async def _initialize(self, params: JsonObject) -> JsonObject:
         """Check everything, then keep it: a failed call changes nothing."""
-        if self.host.closing:
-            raise NotInitializedError("the daemon is shutting down")
+        self.host.check_serving()
         unknown = params.keys() - INITIALIZE_FIELDS
         if unknown:
             raise InvalidParamsError(f"initialize: unknown field {sorted(unknown)[0]}")
