@@ -156,6 +156,21 @@ def test_check_tells_every_problem_of_every_preset_with_its_place(folder: Folder
     assert [line.split()[1] for line in ended.out.splitlines()] == ["minimal", "rl-minimal-v1"]
 
 
+def test_a_host_that_does_not_mount_is_told_once_for_all_names(folder: Folder) -> None:
+    (folder.root / "roster.yml").write_text(ROSTER + MODEL + MODEL.replace("id: model", "id: twin"))
+    ended = folder.run("preset", "check", "minimal", "rl-minimal-v1")
+    assert (ended.code, ended.out) == (2, "")
+    [problem] = ended.err.splitlines()
+    assert 'entry "twin"' in problem and "already has an adapter" in problem
+
+
+def test_a_locked_preset_that_is_not_frozen_any_more_is_a_problem(folder: Folder) -> None:
+    folder.change("rl-minimal-v1", "name: profile", "name: profile\n  disabled: true")
+    ended = folder.run("preset", "check", "rl-minimal-v1")
+    assert (ended.code, ended.out) == (2, "")
+    assert 'has no entry "profile" any more' in ended.err
+
+
 def test_what_a_label_says_in_vain_is_a_warning(folder: Folder) -> None:
     folder.add("one", PERSONA, "nam: One\norder: first\ndescription: 5\n")
     folder.add("two", PERSONA, "name: [\n")

@@ -109,6 +109,32 @@ def test_a_changed_preset_is_that_of_later_sessions_only(tmp_path: Path) -> None
         assert "moving" not in str(daemon.request("preset/list"))
 
 
+def test_what_comes_right_behind_initialize_has_its_settings_however_long_it_takes(tmp_path: Path) -> None:
+    row = {"id": "f", "name": "preset_entries:FaultyEntry", "config": {"mount": "pause"}}
+    write_preset(user_presets(tmp_path), "slow", [row])
+    with hosted(tmp_path) as (daemon, _):
+        where = {"cwd": str(tmp_path), "provider": "deepseek-official", "model": "m"}
+        made = []
+        for preset in ("slow", "minimal"):
+            daemon.send("initialize", {**where, "preset": preset})
+            made.append(daemon.send("session/create", {"sessionId": f"of-{preset}"}))
+        answers = [daemon.wait(lambda number=number: daemon.answer(number))["result"] for number in made]
+        assert [answer["preset"] for answer in answers] == ["slow", "minimal"]
+        assert {answer["cwd"] for answer in answers} == {str(tmp_path)}
+
+
+def test_what_an_agent_has_started_ends_with_the_session_that_it_does_not_get(tmp_path: Path) -> None:
+    row = {"id": "l", "name": "preset_entries:LeavingEntry"}
+    write_preset(user_presets(tmp_path), "leaving", [row])
+    with hosted(tmp_path) as (daemon, _):
+        before = descendants(daemon.process.pid)
+        taken = daemon.sessions / "project" / "taken" / "session.jsonl"
+        taken.parent.mkdir(parents=True)
+        taken.write_text("{}")
+        assert daemon.refused("session/create", {"sessionId": "taken", "preset": "leaving"})[0] == -32001
+        assert descendants(daemon.process.pid) == before
+
+
 def test_two_ways_to_launch_the_minimal_agent_are_one_contract(tmp_path: Path) -> None:
     digests, bodies = [], []
     (tmp_path / "a").mkdir()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from cordisd.agent.fingerprint import Fingerprint, take_fingerprint
 from cordisd.agent.preset import Preset
-from cordisd.agent.profile import Profile
+from cordisd.agent.profile import Profile, check_not_locked
 from cordisd.agent.settings import LoopSettings
 from cordisd.errors import (
     CompositionError,
@@ -108,6 +109,20 @@ def check_required(agent: Agent, digest: str | None) -> None:
         raise PresetMismatchError(
             f"{agent.preset} has the digest {agent.fingerprint.digest}, required is {digest}"
         )
+
+
+def check_lock(agent: Agent, environ: Mapping[str, str]) -> None:
+    """Go on only if the agent is what was locked, if it is frozen or a profile is locked under its name.
+
+    Raises:
+        ProfileOverrideError: a variable of `environ` would change a pinned value.
+        ProfileHashMismatchError: it is not what was locked, or not frozen any more, or not locked.
+        ProfileError: the lock file cannot be read.
+    """
+    if agent.profile is not None:
+        agent.profile.check_locked(agent.fingerprint, environ)
+    else:
+        check_not_locked(agent.preset)
 
 
 def _provide(scope: Scope, preset: Preset, realm: Realm, config: RequestConfig) -> None:

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from cordisd import __version__
-from cordisd.agent.agent import Agent, check_required, mount_agent, unmount
+from cordisd.agent.agent import Agent, check_lock, check_required, mount_agent, unmount
 from cordisd.agent.host import Host
 from cordisd.agent.live import Live
 from cordisd.agent.preset import Preset, own_preset
-from cordisd.agent.profile import check_not_locked
 from cordisd.agent.run import Runner
 from cordisd.agent.settings import LoopSettings, SessionSettings
 from cordisd.errors import (
@@ -208,10 +207,7 @@ def _check(agent: Agent, settings: SessionSettings, stored: SessionHeader | None
     Raises:
         ProfileError, PresetMismatchError: it is not.
     """
-    if agent.profile is not None:
-        agent.profile.check_locked(agent.fingerprint, os.environ)
-    else:
-        check_not_locked(agent.preset)
+    check_lock(agent, os.environ)
     check_required(agent, settings.required_digest)
     if stored is None or "profile" not in stored.cordisd:
         return
@@ -249,7 +245,7 @@ async def _begin(
     try:
         sink = store.create(header) if store is not None else None
     except BaseException:
-        await unmount(agent.scope)
+        await _discard(agent, realm)
         raise
     return await _open(host, header, sink, agent, realm, settings, owner, [])
 
@@ -290,8 +286,7 @@ async def _open(
         live = Live(session, agent, settings, runner, owner)
     except BaseException:
         try:
-            await unmount(scope)
-            await realm.close()
+            await _discard(agent, realm)
         finally:
             if sink is not None:
                 sink.close()
@@ -299,6 +294,12 @@ async def _open(
     host.live[header.id] = live
     host.on_open(live)
     return live
+
+
+async def _discard(agent: Agent, realm: Realm) -> None:
+    """Take back an agent that gets no session, and end what it has started."""
+    await unmount(agent.scope)
+    await realm.close()
 
 
 def _effort_of(events: Sequence[Event]) -> JsonObject:

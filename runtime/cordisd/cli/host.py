@@ -93,8 +93,9 @@ class Hosts:
     async def _mounted(self, path: Path, patches: Sequence[str]) -> Host:
         key = (str(path), *patches)
         if key not in self._open:
-            host = self._open[key] = Host(load(path, patches=patches), self.guardian)
+            host = Host(load(path, patches=patches), self.guardian)
             await host.mount()
+            self._open[key] = host
         return self._open[key]
 
 
