@@ -162,6 +162,8 @@ def test_a_host_that_does_not_mount_is_told_once_for_all_names(folder: Folder) -
     assert (ended.code, ended.out) == (2, "")
     [problem] = ended.err.splitlines()
     assert 'entry "twin"' in problem and "already has an adapter" in problem
+    (folder.root / "roster.yml").write_text(ROSTER + "- {id: played, name: replay, config: {file: gone}}\n")
+    assert 'roster.yml:2, entry "played": ' in folder.run("preset", "list").err
 
 
 def test_a_locked_preset_that_is_not_frozen_any_more_is_a_problem(folder: Folder) -> None:

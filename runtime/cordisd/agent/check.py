@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cordisd.agent.agent import Agent, check_lock
 from cordisd.agent.host import Host
 from cordisd.agent.preset import AGENT_FILE, LABEL_FILE, Preset, read_label
-from cordisd.errors import CompositionError, CordisError, Problem, PromptError
+from cordisd.errors import CompositionError, CordisError, Problem, PromptError, problems_behind
 from cordisd.kernel.load import LoadedEntry, load
 from cordisd.kernel.report import Report
 from cordisd.services.models import RequestConfig
@@ -43,8 +43,7 @@ async def check_agent(host: Host, preset: Preset) -> Verdict:
 
 def problems_of(error: CordisError, place: str) -> tuple[Problem, ...]:
     """The problems that an error tells of; one at `place` if it names none."""
-    cause = error if isinstance(error, CompositionError) else error.__cause__
-    return cause.problems if isinstance(cause, CompositionError) else (Problem(place, str(error)),)
+    return problems_behind(error) or (Problem(place, str(error)),)
 
 
 def warnings_about(folder: Path) -> tuple[Problem, ...]:

@@ -76,6 +76,14 @@ class Hashes(NamedTuple):
     tools_sha256: str
     profile_sha256: str
 
+    def unlike(self, locked: Hashes) -> dict[str, str]:
+        """What is said of each hash that is not as `locked`, by its name, in the order of the three."""
+        return {
+            name: f"{name} is {now}, locked is {was}"
+            for name, now, was in zip(self._fields, self, locked, strict=True)
+            if now != was
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
