@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cordisd.agent.agent import Agent, check_lock
+from cordisd.agent.agent import Agent, assembling, check_lock
 from cordisd.agent.host import Host
 from cordisd.agent.preset import AGENT_FILE, LABEL_FILE, Preset, read_label
 from cordisd.errors import CompositionError, CordisError, Problem, PromptError, problems_behind
@@ -32,12 +32,11 @@ async def check_agent(host: Host, preset: Preset) -> Verdict:
     try:
         async with host.trial(preset, os.getcwd(), RequestConfig("", "")) as agent:
             digest = agent.fingerprint.digest
-            problems = tuple(_prompt_problems(agent, host, place))
+            with assembling(preset):
+                problems = tuple(_prompt_problems(agent, host, place))
             check_lock(agent, {})
     except CordisError as error:
         problems = problems_of(error, place)
-    except Exception as error:  # sections and listeners may be anybody's code
-        problems = (Problem(place, f"the prompt cannot be assembled: {type(error).__name__}: {error}"),)
     return Verdict(digest, problems)
 
 

@@ -146,6 +146,7 @@ async def select_preset(host: Host, session_id: str, name: str) -> Live:
         SessionBegunError: it has events.
         PresetError, ProfileError, InvalidParamsError: as `create`; the session then stays as it was.
     """
+    host.check_serving()
     live = host.get(session_id)
     _check_blank(live)
     settings = live.settings._replace(preset=name)
