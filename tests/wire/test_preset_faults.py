@@ -112,6 +112,7 @@ def test_a_changed_preset_is_that_of_later_sessions_only(tmp_path: Path) -> None
 def test_what_comes_right_behind_initialize_has_its_settings_however_long_it_takes(tmp_path: Path) -> None:
     row = {"id": "f", "name": "preset_entries:FaultyEntry", "config": {"mount": "pause"}}
     write_preset(user_presets(tmp_path), "slow", [row])
+    write_preset(user_presets(tmp_path), "hanging", HANGING)
     with hosted(tmp_path) as (daemon, _):
         where = {"cwd": str(tmp_path), "provider": "deepseek-official", "model": "m"}
         made = []
@@ -121,6 +122,9 @@ def test_what_comes_right_behind_initialize_has_its_settings_however_long_it_tak
         answers = [daemon.wait(lambda number=number: daemon.answer(number))["result"] for number in made]
         assert [answer["preset"] for answer in answers] == ["slow", "minimal"]
         assert {answer["cwd"] for answer in answers} == {str(tmp_path)}
+        daemon.send("initialize", {**where, "preset": "hanging"})
+        live = daemon.request("session/working-directory/get", {"sessionId": "of-slow"})
+        assert live == {"cwd": str(tmp_path)}
 
 
 def test_what_an_agent_has_started_ends_with_the_session_that_it_does_not_get(tmp_path: Path) -> None:

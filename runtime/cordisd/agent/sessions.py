@@ -19,7 +19,6 @@ from cordisd.errors import (
     InvalidParamsError,
     ProfileHashMismatchError,
     SessionBegunError,
-    SessionBusyError,
     SessionExistsError,
     SessionNotFoundError,
 )
@@ -36,21 +35,6 @@ from cordisd.session.title import TitleLimits
 
 _OWN: Final[tuple[str, ...]] = ("choices", "identity")
 """Header fields that a client has given; `Agent.identity` and the version are ours."""
-
-
-async def obtain(host: Host, session_id: str, settings: SessionSettings, owner: object) -> Live:
-    """The live session of that id, made now if the id is new.
-
-    Raises:
-        SessionBusyError: another connection or process owns it.
-        SessionExistsError: the id belongs to a closed or stored session.
-    """
-    live = host.live.get(session_id)
-    if live is None:
-        return await create(host, session_id, settings, owner)
-    if live.owner is not owner:
-        raise SessionBusyError(f'session "{session_id}" is owned by another connection')
-    return live
 
 
 async def create(
