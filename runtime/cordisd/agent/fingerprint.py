@@ -28,7 +28,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
@@ -85,9 +86,12 @@ class Hashes(NamedTuple):
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Fingerprint:
-    """What an agent resolved to. `document` is what the digest is taken of."""
+    """What an agent resolved to. `document` is what the digest is taken of.
+
+    Not to be changed: sessions of equal agents share one, which is a third of what a session costs in memory.
+    """
 
     assembly: Assembly
     """As a template: variables not put in."""
@@ -103,6 +107,10 @@ class Fingerprint:
     def system(self) -> str:
         """The system prompt, variables not put in."""
         return template(self.assembly.sections)
+
+
+_known: Final[WeakValueDictionary[str, Fingerprint]] = WeakValueDictionary()
+"""Those in use, by their hashes."""
 
 
 def take_fingerprint(scope: Scope, entries: Sequence[LoadedEntry]) -> Fingerprint:
@@ -122,7 +130,9 @@ def take_fingerprint(scope: Scope, entries: Sequence[LoadedEntry]) -> Fingerprin
     except (TypeError, ValueError) as error:
         raise PresetError(f"the agent cannot be written as JSON: {error}") from error
     hashes = Hashes(prompt_hash(document["system"]), tools_hash(assembly.tools), profile)
-    return Fingerprint(assembly, document, hashes)
+    taken = Fingerprint(assembly, document, hashes)
+    known = _known.setdefault(profile, taken)
+    return known if known == taken else taken
 
 
 def _document(
