@@ -52,6 +52,7 @@ async def create(
 
     Raises:
         SessionExistsError: the id is taken, live or on disk.
+        SessionBusyError: another process has a session of this id open.
         InvalidParamsError: its working directory does not exist, or it chooses what the agent sets.
         PresetError: there is no such preset, it does not mount, or is not the one that is required.
         ProfileError: the preset is a frozen profile and not what was locked.
