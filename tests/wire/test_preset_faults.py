@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def test_what_comes_right_behind_initialize_has_its_settings_however_long_it_tak
         for preset in ("slow", "minimal"):
             daemon.send("initialize", {**where, "preset": preset})
             made.append(daemon.send("session/create", {"sessionId": f"of-{preset}"}))
-        answers = [daemon.wait(lambda number=number: daemon.answer(number))["result"] for number in made]
+        answers = [daemon.wait(partial(daemon.answer, number))["result"] for number in made]
         assert [answer["preset"] for answer in answers] == ["slow", "minimal"]
         assert {answer["cwd"] for answer in answers} == {str(tmp_path)}
         daemon.send("initialize", {**where, "preset": "hanging"})
@@ -188,9 +189,9 @@ def test_a_daemon_ends_while_a_preset_hangs_in_its_mount(tmp_path: Path, how: st
         daemon.request("session/create", {"sessionId": "s", "preset": "minimal"})
         daemon.prompt("s", "s")
         daemon.wait(lambda: any(event["type"] == "tool/call" for event in daemon.events("s")))
-        daemon.send("session/create", {"sessionId": "h", "preset": "hanging"})
-        daemon.send("preset/select", {"sessionId": "h", "preset": "minimal"})  # waits behind it
-        daemon.send("preset/list")
+        hanging = daemon.send("session/create", {"sessionId": "h", "preset": "hanging"})
+        waiting = daemon.send("preset/select", {"sessionId": "h", "preset": "minimal"})
+        listing = daemon.send("preset/list")
         assert daemon.request("rpc.ping") == {}
         began, below = time.monotonic(), descendants(daemon.process.pid)
         if how == "shutdown":
@@ -203,6 +204,9 @@ def test_a_daemon_ends_while_a_preset_hangs_in_its_mount(tmp_path: Path, how: st
         assert daemon.process.wait(10) == (-signal.SIGKILL if how == "SIGKILL" else 0)
         assert time.monotonic() - began < 3
         daemon.end()
+        if how != "SIGKILL":
+            answers = [daemon.wait(partial(daemon.answer, number)) for number in (hanging, waiting, listing)]
+            assert [answer["error"]["code"] for answer in answers] == [-32004] * 3
         assert gone(below, 3), alive(below)
         assert not with_environment(f"CASE_MARKER={tmp_path}")
         assert b"Traceback" not in daemon.stderr
