@@ -136,13 +136,9 @@ class Profile:
         return locks[self.id]
 
     def _compare(self, found: Hashes, locked: Hashes) -> None:
-        differing = [name for name in Hashes._fields if getattr(found, name) != getattr(locked, name)]
-        if differing:
-            details = "; ".join(
-                f"{name} is {getattr(found, name)}, locked is {getattr(locked, name)}" for name in differing
-            )
+        if differing := found.unlike(locked):
             raise ProfileHashMismatchError(
-                f'profile "{self.id}" is not what {self.lock_path} says: {details}'
+                f'profile "{self.id}" is not what {self.lock_path} says: {"; ".join(differing.values())}'
             )
 
     def _refuse_web_tools(self, tools: Iterable[ToolSchema]) -> None:

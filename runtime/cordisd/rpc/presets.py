@@ -42,7 +42,7 @@ async def select(peer: Peer, params: p.SelectPreset) -> JsonObject:
 
 async def render(peer: Peer, params: p.RenderPreset) -> JsonObject:
     """`preset/render`: the first request of a session with this preset; none is made."""
-    base = peer.settings()
+    base = await peer.settings()
     config = peer.host.configure(
         params.provider or base.config.provider,
         params.model or base.config.model,
