@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,10 +213,12 @@ def test_a_malformed_lock_file_is_an_error_that_names_it(text: str, tmp_path: Pa
         read_locks(path)
 
 
-def test_a_lock_file_that_is_a_folder_is_an_error_and_a_missing_one_locks_nothing(tmp_path: Path) -> None:
+def test_a_lock_file_that_is_no_file_is_an_error_and_a_missing_one_locks_nothing(tmp_path: Path) -> None:
     assert read_locks(tmp_path / "none") == {}
-    with pytest.raises(ProfileError, match="cannot be read"):
-        read_locks(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ProfileError, match="cannot be read"):
+            read_locks(path)
 
 
 def test_a_locked_profile_is_never_locked_anew(agents: Agents) -> None:

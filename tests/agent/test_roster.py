@@ -147,6 +147,9 @@ def test_an_unknown_name_is_answered_with_those_there_are_and_the_nearest(tmp_pa
         assert str(caught.value) == (
             f'agent-presets: preset "{asked}" not found{hint} (available: code, minimal)'
         )
+    write_preset(tmp_path, "Mine", GOOD)
+    with pytest.raises(PresetError, match=r"; names of presets match \[a-z0-9\]\[a-z0-9-\]\*"):
+        Roster([Root(tmp_path)]).get("Mine")
 
 
 def test_a_preset_may_have_includes_groups_and_patches(tmp_path: Path) -> None:

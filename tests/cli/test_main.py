@@ -54,6 +54,25 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_2(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("arguments", [["preset", "list"], ["serve", "--stdio"], []])
+def test_a_working_directory_that_is_gone_is_one_line_and_exit_code_2(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    inside = f'cd {gone} && rmdir {gone} && exec "$0" -m cordisd "$@"'
+    ended = subprocess.run(
+        ["bash", "-c", inside, sys.executable, *arguments],
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "cordisd: the working directory cannot be used: No such file or directory\n"
+
+
 def test_without_arguments_an_ended_pipe_is_served_and_ends_cleanly(tmp_path: Path) -> None:
     ended = cordisd(cwd=tmp_path, input="", stdin=None)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Final, NamedTuple
 
 from cordisd.agent.fingerprint import Fingerprint, take_fingerprint
 from cordisd.agent.preset import Preset
-from cordisd.agent.profile import Profile
+from cordisd.agent.profile import Profile, check_not_locked
 from cordisd.agent.settings import LoopSettings
 from cordisd.errors import (
     CompositionError,
@@ -96,6 +97,18 @@ async def unmount(scope: Scope) -> None:
         await scope.close()
     except Exception:  # an entry may be anybody's code
         logger.exception("unmounting the agent of %s", scope.name)
+
+
+def check_lock(agent: Agent) -> None:
+    """Go on only if an agent that is frozen, or was, is what is locked.
+
+    Raises:
+        ProfileError: it is not, or the lock cannot be read, or a variable would change what is pinned.
+    """
+    if agent.profile is None:
+        check_not_locked(agent.preset)
+    else:
+        agent.profile.check_locked(agent.fingerprint, os.environ)
 
 
 def check_required(agent: Agent, digest: str | None) -> None:

@@ -91,8 +91,10 @@ class Roster:
         folder = next((folder for folder in self._folders() if folder.name == name), None)
         if folder is None:
             available = sorted(folder.name for folder in self._folders())
+            is_misnamed = any(os.path.isfile(root.path / name / AGENT_FILE) for root in self.roots)
+            rule = f"; names of presets match {_NAME.pattern}" if is_misnamed else ""
             raise PresetError(
-                f'agent-presets: preset "{name}" not found{nearest(name, available)} '
+                f'agent-presets: preset "{name}" not found{nearest(name, available)}{rule} '
                 f"(available: {', '.join(available) or 'none'})"
             )
         try:

@@ -191,6 +191,8 @@ def read_locks(path: Path) -> dict[str, Hashes]:
     Raises:
         ProfileError: the file is not what `cordisd profile lock` writes.
     """
+    if os.path.exists(path) and not os.path.isfile(path):  # to open a pipe could take for ever
+        raise ProfileError(f"{path} cannot be read: it is no regular file")
     try:
         written = json.loads(path.read_bytes(), object_pairs_hook=_unique)
     except FileNotFoundError:

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from cordisd import __version__
-from cordisd.agent.agent import Agent, check_required, mount_agent, unmount
+from cordisd.agent.agent import Agent, check_lock, check_required, mount_agent, unmount
 from cordisd.agent.host import Host
 from cordisd.agent.live import Live
 from cordisd.agent.preset import Preset, own_preset
-from cordisd.agent.profile import check_not_locked
 from cordisd.agent.run import Runner
 from cordisd.agent.settings import LoopSettings, SessionSettings
 from cordisd.errors import (
@@ -208,10 +207,7 @@ def _check(agent: Agent, settings: SessionSettings, stored: SessionHeader | None
     Raises:
         ProfileError, PresetMismatchError: it is not.
     """
-    if agent.profile is not None:
-        agent.profile.check_locked(agent.fingerprint, os.environ)
-    else:
-        check_not_locked(agent.preset)
+    check_lock(agent)
     check_required(agent, settings.required_digest)
     if stored is None or "profile" not in stored.cordisd:
         return

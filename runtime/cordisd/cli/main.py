@@ -37,6 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        os.getcwd()
+    except OSError as error:  # almost every path starts there
+        print(f"cordisd: the working directory cannot be used: {error.strerror}", file=sys.stderr)
+        return 2
     if not arguments and sys.stdin is not None and not os.isatty(0):
         from cordisd.cli.serve import ServeOptions, run
 
