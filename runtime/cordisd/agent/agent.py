@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from cordisd.agent.fingerprint import Fingerprint, take_fingerprint
 from cordisd.agent.preset import Preset
-from cordisd.agent.profile import Profile, check_not_locked
+from cordisd.agent.profile import Profile, check_not_locked, check_other_locks
 from cordisd.agent.settings import LoopSettings
 from cordisd.errors import (
     CompositionError,
@@ -99,16 +99,17 @@ async def unmount(scope: Scope) -> None:
         logger.exception("unmounting the agent of %s", scope.name)
 
 
-def check_lock(agent: Agent) -> None:
-    """Go on only if an agent that is frozen, or was, is what is locked.
+def check_lock(agent: Agent, environ: Mapping[str, str]) -> None:
+    """Go on only if what is locked under the agent's name, in whatever folder, is this agent.
 
     Raises:
-        ProfileError: it is not, or the lock cannot be read, or a variable would change what is pinned.
+        ProfileError: it is not, a lock cannot be read, or a variable of `environ` would change it.
     """
     if agent.profile is None:
         check_not_locked(agent.preset)
     else:
-        agent.profile.check_locked(agent.fingerprint, os.environ)
+        agent.profile.check_locked(agent.fingerprint, environ)
+    check_other_locks(agent.preset, agent.fingerprint.hashes)
 
 
 def check_required(agent: Agent, digest: str | None) -> None:

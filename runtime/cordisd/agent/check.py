@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cordisd.agent.agent import Agent
+from cordisd.agent.agent import Agent, check_lock
 from cordisd.agent.host import Host
 from cordisd.agent.preset import AGENT_FILE, LABEL_FILE, Preset, read_label
 from cordisd.errors import CompositionError, CordisError, Problem, PromptError
@@ -33,8 +33,7 @@ async def check_agent(host: Host, preset: Preset) -> Verdict:
         async with host.trial(preset, os.getcwd(), RequestConfig("", "")) as agent:
             digest = agent.fingerprint.digest
             problems = tuple(_prompt_problems(agent, host, place))
-            if agent.profile is not None:
-                agent.profile.check_locked(agent.fingerprint, {})
+            check_lock(agent, {})
     except CordisError as error:
         problems = problems_of(error, place)
     except Exception as error:  # sections and listeners may be anybody's code

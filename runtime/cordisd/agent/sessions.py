@@ -207,7 +207,7 @@ def _check(agent: Agent, settings: SessionSettings, stored: SessionHeader | None
     Raises:
         ProfileError, PresetMismatchError: it is not.
     """
-    check_lock(agent)
+    check_lock(agent, os.environ)
     check_required(agent, settings.required_digest)
     if stored is None or "profile" not in stored.cordisd:
         return

@@ -84,7 +84,7 @@ async def _listed(host: Host, preset: Listed) -> JsonObject:
         try:
             agent = await host.try_out(host.preset(preset.name))
             identity = agent.identity()
-            check_lock(agent)
+            check_lock(agent, os.environ)
         except CordisError as error:
             problem = str(error)
         except Exception as error:  # a preset may run anybody's code; the others are listed all the same
