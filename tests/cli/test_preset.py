@@ -257,11 +257,22 @@ def test_what_is_not_there_is_one_line_and_exit_code_2(
     assert ended.err.startswith("cordisd: ") and ended.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [[], ["nothing"], ["render", "a", "--max-tokens", "0"], ["diff", "a"]])
-def test_a_command_line_that_makes_no_sense_exits_2(folder: Folder, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["nothing"], "invalid choice: 'nothing'"),
+        (["render", "a", "--max-tokens", "0"], "--max-tokens: must be a whole number above 0, not '0'"),
+        (["diff", "a"], "the following arguments are required: B"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_exits_2(
+    folder: Folder, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
     with pytest.raises(SystemExit) as ended:
         folder.run_bare("preset", *words)
     assert ended.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 PLUG_IN = """
