@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from cordisd.agent.fingerprint import Fingerprint, take_fingerprint
 from cordisd.agent.preset import Preset
-from cordisd.agent.profile import Profile, check_not_locked
+from cordisd.agent.profile import Profile, check_not_locked, check_other_locks
 from cordisd.agent.settings import LoopSettings
 from cordisd.errors import (
     CompositionError,
@@ -99,6 +99,19 @@ async def unmount(scope: Scope) -> None:
         await scope.close()
     except Exception:  # an entry may be anybody's code
         logger.exception("unmounting the agent of %s", scope.name)
+
+
+def check_lock(agent: Agent, environ: Mapping[str, str]) -> None:
+    """Go on only if what is locked under the agent's name, in whatever folder, is this agent.
+
+    Raises:
+        ProfileError: it is not, a lock cannot be read, or a variable of `environ` would change it.
+    """
+    if agent.profile is None:
+        check_not_locked(agent.preset)
+    else:
+        agent.profile.check_locked(agent.fingerprint, environ)
+    check_other_locks(agent.preset, agent.fingerprint.hashes)
 
 
 def check_required(agent: Agent, digest: str | None) -> None:

@@ -192,5 +192,5 @@ def _prompt(argument: str) -> str:
 
 def _limit(argument: str) -> int:
     if not argument.isdecimal() or int(argument) < 1:
-        raise ArgumentTypeError("must be 1 or more")
+        raise ArgumentTypeError(f"must be a whole number above 0, not {argument!r}")
     return int(argument)
