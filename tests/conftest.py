@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
+
+if "CI" not in os.environ:  # where it is set, hypothesis has a profile for it: no deadline either, no chance
+    settings.register_profile("busy machine", deadline=None)
+    settings.load_profile("busy machine")
 
 _FIGURE = "figure"
 

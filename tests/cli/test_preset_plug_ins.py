@@ -67,13 +67,14 @@ def test_a_plug_in_that_fails_is_a_problem_of_its_preset_alone(folder: Folder) -
         folder.add(name.lower(), PERSONA + f"- {{id: x, name: 'preset_plug_in:{name}'}}\n")
     checked = folder.run("preset", "check")
     assert (checked.code, checked.out.count("ok: ")) == (2, 2)
-    for name in ("buggy", "worse"):
-        told = f'the prompt of preset "{name}" cannot be assembled: ValueError: a bug\n'
+    causes = {
+        "buggy": 'the text of prompt section "buggy" cannot be told: ValueError: a bug',
+        "worse": 'the prompt of preset "worse" cannot be assembled: ValueError: a bug',
+    }
+    for name, cause in causes.items():
+        told = f"{cause}\n"
         assert f"cordisd: presets/{name}/agent.cordis.yml: {told}" in checked.err
         rendered = folder.run("preset", "render", name)
         assert (rendered.code, rendered.out) == (2, "") and rendered.err.endswith(f"cordisd: {told}")
     listed = json.loads(folder.run("preset", "list", "--json").out)["presets"]
-    assert {one["name"]: one["problem"] for one in listed if one["problem"]} == {
-        # `buggy` has a digest: its text is asked for by a turn only
-        "worse": 'the prompt of preset "worse" cannot be assembled: ValueError: a bug'
-    }
+    assert {one["name"]: one["problem"] for one in listed if one["problem"]} == causes

@@ -33,7 +33,7 @@ async def check_agent(host: Host, preset: Preset) -> Verdict:
         async with host.trial(preset, os.getcwd(), RequestConfig("", "")) as agent:
             digest = agent.fingerprint.digest
             with assembling(preset):
-                problems = tuple(_prompt_problems(agent, host, place))
+                problems = tuple(prompt_problems(agent, host, place))
             check_lock(agent, {})
     except CordisError as error:
         problems = problems_of(error, place)
@@ -60,7 +60,7 @@ def warnings_about(folder: Path) -> tuple[Problem, ...]:
     return warnings
 
 
-def _prompt_problems(agent: Agent, host: Host, place: str) -> Iterator[Problem]:
+def prompt_problems(agent: Agent, host: Host, place: str) -> Iterator[Problem]:
     """Each section and context that cannot be rendered, at the entry that has written it."""
     tools = agent.scope.get(ToolRegistry).all().values()
     assembly = agent.scope.get(PromptRegistry).assemble([tool.schema for tool in tools])

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from cordisd.agent import sessions
 from cordisd.agent.agent import Agent, check_lock
+from cordisd.agent.check import prompt_problems
 from cordisd.agent.host import Host
-from cordisd.agent.preset import Listed, Roster
+from cordisd.agent.preset import AGENT_FILE, Listed, Roster
 from cordisd.agent.render import first_request
 from cordisd.errors import CordisError, InvalidParamsError
 from cordisd.events import JsonObject
 from cordisd.rpc import params as p
+from cordisd.services.models import RequestConfig
 
 if TYPE_CHECKING:
     from cordisd.rpc.peer import Peer
@@ -82,9 +84,11 @@ async def _listed(host: Host, preset: Listed) -> JsonObject:
     problem = preset.problem
     if problem is None:
         try:
-            agent = await host.try_out(host.preset(preset.name))
-            identity = agent.identity()
-            check_lock(agent, os.environ)
+            async with host.trial(host.preset(preset.name), os.getcwd(), RequestConfig("", "")) as agent:
+                identity = agent.identity()
+                check_lock(agent, os.environ)
+                problems = prompt_problems(agent, host, str(preset.folder / AGENT_FILE))
+                problem = "\n".join(map(str, problems)) or None
         except CordisError as error:
             problem = str(error)
         except Exception as error:  # a preset may run anybody's code; the others are listed all the same

@@ -269,7 +269,7 @@ def _resolve(layers: Sequence[PromptRegistry]) -> dict[str, str | None]:
         for name in names:
             value = layer._variables.get(name)
             if callable(value):
-                values[name] = _called(name, value(_present(values)))
+                values[name] = _called(name, value, _present(values))
                 names += [new for new in layer._variables if new not in names]
             elif value is not None:  # else a function has taken it back
                 values[name] = value
@@ -280,8 +280,18 @@ def _references(layers: Sequence[PromptRegistry]) -> dict[str, str | None]:
     return {name: "{{" + name + "}}" for layer in layers for name in layer._variables}
 
 
-def _called(name: str, value: str | None) -> str | None:
-    return value if value is None or type(value) is str else plain_string(value, f'prompt variable "{name}"')
+def _called(name: str, function: Callable[..., object], variables: Mapping[str, str]) -> str | None:
+    value = _ask(function, variables, f'prompt variable "{name}"')
+    return None if value is None else plain_string(value, f'prompt variable "{name}"')
+
+
+def _ask(function: Callable[..., object], variables: Mapping[str, str], what: str) -> object:
+    try:
+        return function(variables)
+    except PromptError:
+        raise
+    except Exception as error:  # it may be anybody's code; who reads of it needs to know whose
+        raise PromptError(f"{what} cannot be told: {type(error).__name__}: {error}") from error
 
 
 def _present(variables: Mapping[str, str | None]) -> Mapping[str, str]:
@@ -300,7 +310,8 @@ def _merge(layers: Iterable[dict[str, _Ordered]]) -> list[Section]:
 def _evaluate(section: Section, variables: Mapping[str, str]) -> RenderedSection:
     text = section.text
     if not isinstance(text, str):
-        text = plain_string(text(variables), f'the text of prompt section "{section.name}"')
+        what = f'the text of prompt section "{section.name}"'
+        text = plain_string(_ask(text, variables, what), what)
     return RenderedSection(section.name, text, section.complete)
 
 
