@@ -43,4 +43,6 @@ class Live:
                 await close()
             except Exception:
                 logger.exception("closing session %s", self.session.id)
+        for tap in self.session.traffic.taps:
+            tap.close_session(self.session.id)
         self.session.log.close()
