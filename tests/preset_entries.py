@@ -158,12 +158,29 @@ def tool_order(prompts: PromptRegistry, tools: ToolRegistry) -> list[Undo]:
     return [restore, tools.add(Magic())]
 
 
+def raiser(prompts: PromptRegistry, tools: ToolRegistry) -> list[Undo]:
+    def raising(assembly: Assembly, proceed: Proceed) -> Assembly:
+        raise KeyError("lost")
+
+    return [prompts.add_listener(raising)]
+
+
+def tool_adder(prompts: PromptRegistry, tools: ToolRegistry) -> list[Undo]:
+    def add(assembly: Assembly, proceed: Proceed) -> Assembly:
+        done = proceed(assembly)
+        done.tools.append(Magic().schema)
+        return done
+
+    return [prompts.add_listener(add)]
+
+
 HARMLESS = [
     other_sections, section_of_the_same_name, complete_section_of_the_same_name, appender, mutator, deleter,
     reorderer, replacer, keeper, contexts, contexts_suppressor, variables, tool, tool_order,
 ]  # fmt: skip
 """What an agent with a complete prompt and tools of its own does not notice."""
-ACTIONS = {action.__name__: action for action in (*HARMLESS, another_complete_section)}
+OTHERS = [another_complete_section, raiser, tool_adder]
+ACTIONS = {action.__name__: action for action in (*HARMLESS, *OTHERS)}
 
 
 class ControlConfig(EntryConfig):
@@ -247,3 +264,61 @@ class NoisyEntry(Entry):
         yield
         while undo:
             undo.pop()()
+
+
+class Journal(list[str]):
+    """What the entries of a test have done; a service that the test provides."""
+
+
+class FaultyConfig(EntryConfig):
+    mount: str = "ok"
+    unmount: str = "ok"
+    """`ok`, `fail`, `pause` (a while), `hang`: what happens there."""
+    touch: str | None = None
+    """A file to make when mounting begins."""
+
+
+class FaultyEntry(Entry):
+    """Mounts and unmounts as its configuration says; a `Journal`, where there is one, tells."""
+
+    Config = FaultyConfig
+    lifetime = "session"
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        if self.config.touch:
+            Path(self.config.touch).touch()
+        journal = scope.find(Journal)
+        if journal is None:
+            journal = Journal()
+        try:
+            await self._do(self.config.mount, "mounting")
+        except asyncio.CancelledError:
+            journal.append("mounting was cancelled")
+            raise
+        journal.append("mounted")
+        yield
+        journal.append("unmounting")
+        await self._do(self.config.unmount, "unmounting")
+
+    async def _do(self, what: str, when: str) -> None:
+        if what == "fail":
+            raise RuntimeError(f"{when} fails")
+        if what in ("pause", "hang"):
+            await asyncio.sleep(0.2 if what == "pause" else 3600)
+
+
+class HostFaultyEntry(FaultyEntry):
+    """The same among the entries of the host."""
+
+    lifetime = "host"
+
+
+class RaisingEntry(Entry):
+    """Has a prompt listener of the host that raises."""
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        undo = raiser(scope.get(PromptRegistry), scope.get(ToolRegistry))
+        yield
+        undo[0]()
