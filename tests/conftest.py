@@ -1,4 +1,4 @@
-"""Options of the load tier, and the figures that its tests report."""
+"""Options of the test tiers, and the figures that load tests report."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("load", "load tier (pytest -m load)")
     group.addoption("--long", action="store_true", help="run the long forms of the load tests")
     group.addoption("--seed", type=int, help="of the load tests; without it a new one, which is printed")
+    golden = parser.getgroup("golden", "golden files")
+    golden.addoption("--update-golden", action="store_true", help="write what is sent now into tests/golden")
 
 
 def pytest_configure(config: pytest.Config) -> None:

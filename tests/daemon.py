@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measure import SOON_S
+from measure import PATIENCE_S, SOON_S
 
 CLEARED = ("DEEPSEEK_", "OPENAI_", "DSH_", "CORDISD_", "XDG_")
 
@@ -28,6 +28,14 @@ def clean_environment(**extra: str) -> dict[str, str]:
 def module_path(folder: Path) -> str:
     """`PYTHONPATH` with `folder` before whatever it names already, which may be the code under test."""
     return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def wait_for_file(path: Path) -> None:
+    """Wait until a command has made the file."""
+    end = time.monotonic() + PATIENCE_S
+    while not path.exists():
+        assert time.monotonic() < end, path
+        time.sleep(0.01)
 
 
 class Daemon:

@@ -247,3 +247,63 @@ class NoisyEntry(Entry):
         yield
         while undo:
             undo.pop()()
+
+
+class Journal(list[str]):
+    """What the entries of a test have done; a service that the test provides."""
+
+
+class FaultyConfig(EntryConfig):
+    mount: str = "ok"
+    unmount: str = "ok"
+    """`ok`, `fail`, `pause` (a while), `hang`: what happens there."""
+    touch: str | None = None
+    """A file to make when mounting begins."""
+
+
+class FaultyEntry(Entry):
+    """Mounts and unmounts as its configuration says; a `Journal`, where there is one, tells."""
+
+    Config = FaultyConfig
+    lifetime = "session"
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        if self.config.touch:
+            Path(self.config.touch).touch()
+        journal = scope.find(Journal)
+        if journal is None:
+            journal = Journal()
+        try:
+            await self._do(self.config.mount, "mounting")
+        except asyncio.CancelledError:
+            journal.append("mounting was cancelled")
+            raise
+        journal.append("mounted")
+        yield
+        journal.append("unmounting")
+        await self._do(self.config.unmount, "unmounting")
+
+    async def _do(self, what: str, when: str) -> None:
+        if what == "fail":
+            raise RuntimeError(f"{when} fails")
+        if what in ("pause", "hang"):
+            await asyncio.sleep(0.2 if what == "pause" else 3600)
+
+
+class HostFaultyEntry(FaultyEntry):
+    """The same among the entries of the host."""
+
+    lifetime = "host"
+
+
+class RaisingEntry(Entry):
+    """Has a prompt listener of the host that raises."""
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        def raising(assembly: Assembly, proceed: Proceed) -> Assembly:
+            raise KeyError("lost")
+
+        scope.defer(scope.get(PromptRegistry).add_listener(raising))
+        yield

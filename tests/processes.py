@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from pathlib import Path
 
-from measure import SOON_S
+from measure import PATIENCE_S, SOON_S
 
 
 def children(pid: int) -> list[int]:
@@ -78,6 +79,13 @@ def gone_within(marker: str, time_s: float = SOON_S) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+async def exists(path: Path) -> None:
+    """Wait, while the loop runs, until somebody has made the file."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not path.exists():
+            await asyncio.sleep(0.01)
 
 
 def footprint(pid: int) -> dict[str, int]:

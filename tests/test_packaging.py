@@ -38,6 +38,7 @@ def test_the_wheel_runs_the_demo_in_a_fresh_environment(tmp_path: Path) -> None:
     assert top == {"cordisd", "cordisd_sdk"}
     assert "cordisd/_presets/minimal.cordis.yml" in names
     assert "cordisd/_presets/presets/recordings/demo.jsonl" in names
+    assert "cordisd/_presets/presets/profiles.lock" in names
     venv.create(tmp_path / "fresh")
     python = tmp_path / "fresh" / "bin" / "python"
     pip("--python", str(python), "install", "--no-compile", str(wheel))
@@ -54,4 +55,14 @@ def test_the_wheel_runs_the_demo_in_a_fresh_environment(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "durations.py" in done.stdout
     assert "4 checks passed" in done.stderr
+    verified = subprocess.run(
+        [str(python.with_name("cordisd")), "profile", "verify"],
+        cwd=folder,
+        env=clean_environment(DSH_HOME=str(tmp_path / "home")),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (verified.returncode, verified.stderr) == (0, "")
+    assert verified.stdout.startswith("ok: rl-minimal-v1 sha256:")
     assert list(folder.iterdir()) == []

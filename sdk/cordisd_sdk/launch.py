@@ -87,10 +87,9 @@ def environment(options: DaemonOptions) -> dict[str, str]:
     if "session_root" in options:
         env["DSH_SESSION_ROOT"] = os.path.abspath(options["session_root"])
     if "base_url" in options:
-        env["OPENAI_BASE_URL"] = options["base_url"]
-        env["OPENAI_API_KEY"] = options.get("api_key") or KEY_FOR_OPEN_ENDPOINTS
-        env.pop("DEEPSEEK_BASE_URL", None)
-        env.pop("DEEPSEEK_API_KEY", None)
+        for pair in ("OPENAI", "DEEPSEEK"):  # a provider may be bound to either
+            env[f"{pair}_BASE_URL"] = options["base_url"]
+            env[f"{pair}_API_KEY"] = options.get("api_key") or KEY_FOR_OPEN_ENDPOINTS
     for name, value in options.get("env", {}).items():
         if value is None:
             env.pop(name, None)

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator
 
 from agents import Agents
 from cordisd.agent.fingerprint import canonical_json
+from cordisd.entries.bash import BashTool
 from cordisd.errors import PresetError
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
@@ -57,7 +58,6 @@ OTHER = {
     "a section that the complete one hides": PLAIN + "- {name: section, config: {name: s, text: t}}\n",
     "a limit": PLAIN.replace("300000", "300001"),
     "a blank in a description": PLAIN.replace("description: d", 'description: "d "'),
-    "a tool's contract": PLAIN.replace("description: d", "description: d, contract: 2"),
     "a tool's name": PLAIN.replace("description: d", "description: d, tool: other"),
     "a tool more": PLAIN + '- {name: "agents:OfferEntry", config: {tool: more}}\n',
     "a tool less": PLAIN.replace("- {id: editor, name: str-replace-editor}\n", ""),
@@ -84,6 +84,14 @@ def test_what_makes_no_difference_to_a_model_makes_none_to_the_digest(kind: str,
 def test_everything_that_makes_an_agent_another_makes_another_digest(agents: Agents) -> None:
     digests = {kind: agents.digest(text) for kind, text in OTHER.items()} | {"": agents.digest(PLAIN)}
     assert len(set(digests.values())) == len(OTHER) + 1
+
+
+def test_a_tool_whose_results_read_otherwise_makes_another_digest(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = agents.digest(PLAIN)
+    monkeypatch.setattr(BashTool, "contract", BashTool.contract + 1)
+    assert agents.digest(PLAIN) != before
 
 
 def test_the_digest_is_the_hash_of_the_document_and_the_hashes_are_those_of_fp_4(agents: Agents) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cli.conftest import ROSTER, Folder
 from daemon import module_path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -36,9 +38,12 @@ def composition(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_good_composition_is_summed_up_in_one_line(composition: Path) -> None:
+def test_a_good_composition_is_summed_up_with_the_digest_of_its_agent(composition: Path) -> None:
     done = _check(composition.parent, "c.yml")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "ok: 2 entries (host: a; session: b)\n", "")
+    assert (done.returncode, done.stderr) == (0, "")
+    summed_up, digest = done.stdout.splitlines()
+    assert summed_up == "ok: 2 entries (host: a; session: b)"
+    assert re.fullmatch("digest: sha256:[0-9a-f]{64}", digest)
 
 
 def test_every_problem_goes_to_stderr_and_the_exit_code_is_2(composition: Path) -> None:
@@ -55,7 +60,9 @@ def test_patches_are_applied_and_warnings_are_marked(composition: Path) -> None:
     (composition.parent / "p.yml").write_text("- {id: c, disabled: false}\n- {id: nobody, disabled: true}\n")
     (composition.parent / "q.yml").write_text("- {id: b, disabled: true}\n")
     done = _check(composition.parent, "c.yml", "--patch", "p.yml", "--patch", "q.yml")
-    assert (done.returncode, done.stdout) == (0, "ok: 2 entries (host: a, c; session: none)\n")
+    summed_up, digest = done.stdout.splitlines()
+    assert (done.returncode, summed_up) == (0, "ok: 2 entries (host: a, c; session: none)")
+    assert digest.startswith("digest: sha256:")
     assert done.stderr == 'warning: p.yml:2, entry "nobody": patch skipped: there is no entry of this id\n'
 
 
@@ -75,4 +82,31 @@ def test_a_shipped_composition_is_checked_by_its_name(tmp_path: Path) -> None:
 
 def test_the_empty_composition_is_good(tmp_path: Path) -> None:
     (tmp_path / "c.yml").write_text("[]\n")
-    assert _check(tmp_path, "c.yml").stdout == "ok: 0 entries (host: none; session: none)\n"
+    done = _check(tmp_path, "c.yml")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("ok: 0 entries (host: none; session: none)\ndigest: sha256:")
+
+
+def test_an_unknown_prompt_variable_is_found_at_the_entry_that_wrote_it(folder: Folder) -> None:
+    (folder.root / "c.yml").write_text(
+        "- {id: one, name: host-section, config: {name: one, text: 'In {{cwd}} with {{modle}}'}}\n"
+        "- {id: two, name: section, config: {name: two, text: '{{Two}}'}}\n"
+        "- {id: three, name: section, config: {name: three, text: '{{{{three}}'}}\n"
+    )
+    ended = folder.run_bare("check", "c.yml")
+    assert (ended.code, ended.out) == (2, "")
+    first, second = ended.err.splitlines()
+    assert first.startswith('c.yml:1, entry "one": unknown prompt variable "{{modle}}" in section "one"')
+    assert second.startswith('c.yml:2, entry "two": malformed prompt variable "{{Two}}" in section "two"')
+
+
+def test_the_default_preset_is_checked_too_and_the_digest_is_its(folder: Folder) -> None:
+    (folder.root / "c.yml").write_text(ROSTER.replace("roots", "default: minimal, roots"))
+    assert (
+        folder.run_bare("preset", "diff", "c.yml", "presets/minimal").out
+        in folder.run_bare("check", "c.yml").out
+    )
+    folder.change("minimal", "You are a helpful", "You are {{who}}")
+    ended = folder.run_bare("check", "c.yml")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.count("\n") == 1 and 'agent.cordis.yml:3, entry "persona": ' in ended.err

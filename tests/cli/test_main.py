@@ -29,7 +29,7 @@ def test_the_version_and_the_help_are_printed(tmp_path: Path) -> None:
     assert cordisd("--version", cwd=tmp_path).stdout == f"cordisd {__version__}\n"
     shown = cordisd("--help", cwd=tmp_path)
     assert shown.returncode == 0
-    assert all(name in shown.stdout for name in ("run", "demo", "serve", "check"))
+    assert all(name in shown.stdout for name in ("run", "demo", "serve", "check", "preset", "profile"))
 
 
 @pytest.mark.parametrize(

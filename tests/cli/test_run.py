@@ -195,7 +195,7 @@ def test_a_second_ctrl_c_kills_the_daemon_at_once(shell: Shell) -> None:
         [daemon] = processes.children(child.pid)
         os.kill(daemon, signal.SIGSTOP)  # so that the first one cannot succeed
         child.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+        time.sleep(1)
         assert child.poll() is None
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=SOON_S)

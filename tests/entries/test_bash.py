@@ -85,7 +85,7 @@ def test_a_command_runs_in_the_workspace_and_its_facts_are_logged(mounted, tmp_p
         assert (await tool.run({"command": "sleep 10"}, CALL)).meta == {"exitCode": 130, "timedOut": True}
         assert (await tool.run({"command": "seq 9999"}, CALL)).meta == {"truncated": True}
 
-    mounted(body, timeoutMs=300)
+    mounted(body, timeoutMs=1000)
 
 
 @pytest.mark.parametrize("command", ["", " \n\t", "echo a\0b"])

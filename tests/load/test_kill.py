@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from daemon import Daemon
+from daemon import Daemon, wait_for_file
 from mock_chat import MockChatThread, Recorded, Reply, call, text
 from processes import children
 from random_calls import RESET, WAS_RESET
 
 pytestmark = [pytest.mark.load, pytest.mark.timeout(1800)]
 
-LIMIT_S = 2.0
+LIMIT_S = 5.0
+"""0.05 s on an idle machine; what is not ended stays for ever."""
 LEFTOVERS = [
     "sleep {n} &",
     "nohup sleep {n} >/dev/null 2>&1 & disown",
@@ -159,7 +160,7 @@ def test_a_stopped_guardian_wakes_when_the_daemon_is_killed(tmp_path: Path, seed
     with MockChatThread(Killed(chance, marker).reply) as mock, Daemon(work, model_url=mock.url) as daemon:
         daemon.initialize()
         starting(daemon, "s", "go")
-        wait_for(work / "up")
+        wait_for_file(work / "up")
         [guardian] = children(daemon.process.pid)
         os.kill(guardian, signal.SIGSTOP)
         daemon.process.kill()
@@ -175,7 +176,7 @@ def test_when_the_guardian_is_killed_the_daemon_ends_what_it_leaves_and_says_so(
     with MockChatThread(models.reply) as mock, Daemon(work, model_url=mock.url) as daemon:
         daemon.initialize()
         starting(daemon, "s", "go")
-        wait_for(work / "up")
+        wait_for_file(work / "up")
         [guardian] = children(daemon.process.pid)
         n_left = len(left(marker)) - 1
         os.kill(guardian, signal.SIGKILL)
@@ -190,11 +191,3 @@ def test_when_the_guardian_is_killed_the_daemon_ends_what_it_leaves_and_says_so(
         assert refused.startswith("Error: no shell can be started")
         assert daemon.end() == 0
     report(f"the daemon ended {n_left} processes")
-
-
-def wait_for(path: Path) -> None:
-    """Wait until a command has made the file."""
-    end_s = time.monotonic() + 20
-    while not path.exists():
-        assert time.monotonic() < end_s, path
-        time.sleep(0.01)

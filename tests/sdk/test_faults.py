@@ -160,10 +160,10 @@ def test_a_silent_daemon_is_a_timeout_with_its_stderr_and_is_gone_afterwards() -
     client = AsyncClient(
         command=fake_daemon.command("silent"),
         env={marker: "1"},
-        start_timeout_s=0.3,
+        start_timeout_s=1.5,
         shutdown_timeout_s=0.1,
     )
-    with pytest.raises(RequestTimeoutError, match=r"no answer to initialize within 0\.3 s") as caught:
+    with pytest.raises(RequestTimeoutError, match=r"no answer to initialize within 1\.5 s") as caught:
         asyncio.run(client.start())
     assert caught.value.stderr_tail == "I shall not answer"
     assert processes.gone_within(marker)

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cordisd.errors import SessionNotFoundError
 from cordisd.session.header import SessionHeader
+from cordisd.session.store import SessionStore
+from log_samples import finished_session, header
 
 FULL = SessionHeader("s", 12, "/w", "p", 4, "fork", 1, "minimal", {"digest": "d"})
 BARE = {"type": "session", "version": 0, "id": "s", "createdAt": 12, "delegationDepth": 0}
@@ -66,3 +70,18 @@ def test_a_wrong_field_is_refused_by_name(change: dict[str, Any], names: str) ->
 def test_the_delegation_depth_is_required() -> None:
     with pytest.raises(ValueError, match="delegationDepth"):
         SessionHeader.from_dict({key: value for key, value in BARE.items() if key != "delegationDepth"})
+
+
+def test_a_store_tells_the_header_of_a_log_and_leaves_the_log_alone(tmp_path: Path) -> None:
+    store = SessionStore(tmp_path)
+    file = store.create(header(cordisd={"digest": "d"}))
+    file.append(finished_session()[:3])
+    file.close()
+    cut = file.path.read_bytes()[:-5]
+    file.path.write_bytes(cut)
+    assert store.header("s1") == header(cordisd={"digest": "d"})
+    assert file.path.read_bytes() == cut
+    file.path.write_bytes(cut[:20])
+    assert store.header("s1") is None
+    with pytest.raises(SessionNotFoundError):
+        store.header("s2")

@@ -27,7 +27,7 @@ from cordisd.session.disk import DiskCalls
 from cordisd.session.header import SessionHeader
 from cordisd.session.store import SessionStore
 from log_samples import finished_session, header, plain
-from measure import SOON_S
+from measure import PATIENCE_S
 
 
 def stored(store: SessionStore, session_id: str = "s1", cwd: str | None = "/srv/w") -> Path:
@@ -186,7 +186,7 @@ def test_a_second_sync_waits_for_the_first(tmp_path: Path) -> None:
     released = threading.Event()
 
     def fsync(fd: int) -> None:
-        assert released.wait(SOON_S)
+        assert released.wait(PATIENCE_S)
 
     store = SessionStore(tmp_path, disk=DiskCalls(fsync=fsync))
     file = store.create(header())

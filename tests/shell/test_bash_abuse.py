@@ -10,10 +10,8 @@ import pytest
 
 from cordisd.shell.bash import Bash
 from cordisd.shell.report import RESET_NOTICE, WAS_RESET_NOTICE
-from measure import ATTEMPTS, SOON_S
-
-QUICK_S = 0.1
-"""0.003 s on an idle machine; a shell whose answer is missed takes from 0.25 s."""
+from measure import ATTEMPTS, QUICK_S, SOON_S
+from processes import exists
 
 
 @pytest.mark.parametrize(
@@ -171,10 +169,11 @@ def test_a_stopped_shell_goes_on(texts, command: str):
     assert texts(command) == ["on"]
 
 
-def test_a_shell_that_died_between_calls_is_replaced_and_the_command_runs(drive):
+def test_a_shell_that_died_between_calls_is_replaced_and_the_command_runs(drive, tmp_path):
     async def body(bash: Bash) -> None:
-        await bash.run("(sleep 0.1; kill -9 $$) & disown; x=1")
-        await asyncio.sleep(0.3)
+        await bash.run("(sleep 0.1; touch f; kill -9 $$) & disown; x=1")
+        await exists(tmp_path / "f")
+        await asyncio.sleep(0.2)
         result = await bash.run('echo "[$x]"')
         assert result.text.endswith(
             f"[before this call: shell killed by signal: SIGKILL]\n{WAS_RESET_NOTICE}\n[]"

@@ -44,7 +44,7 @@ def test_state_timeouts_redirections_and_death_work_as_ever(drive, tmp_path, way
         assert (await bash.run("exit 4")).text == f"exit\n[shell exited: code 4]\n{RESET_NOTICE}"
         assert (await bash.run("echo [$x]")).text == "[]"
 
-    drive(body, launch=launch, timeout_s=0.5)
+    drive(body, launch=launch, timeout_s=1)
 
 
 @needs_root
@@ -115,7 +115,7 @@ def test_in_another_root_the_shell_finds_its_place_and_its_terminal(drive, image
         bash.move("/nowhere")
         assert (await bash.run("echo a")).text.startswith("[The shell could not enter /nowhere")
 
-    drive(body, launch=Launch(("chroot", str(image))), timeout_s=0.5)
+    drive(body, launch=Launch(("chroot", str(image))), timeout_s=1)
 
 
 @pytest.mark.parametrize("argv", [("env", "true"), ("/nonexistent/launcher",), ("false",)])
@@ -143,7 +143,7 @@ def test_a_launcher_that_redirects_and_starts_helpers_changes_no_result(drive):
         bash.move("/nowhere")
         assert (await bash.run("true")).text == "[The shell could not enter /nowhere; it is still in /usr.]"
 
-    drive(body, launch=Launch(("sh", "-c", 'sleep 1000 & exec "$@" >/dev/null 2>&1', "sh")), timeout_s=0.5)
+    drive(body, launch=Launch(("sh", "-c", 'sleep 1000 & exec "$@" >/dev/null 2>&1', "sh")), timeout_s=1)
 
 
 @needs_root

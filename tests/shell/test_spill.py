@@ -119,3 +119,13 @@ def test_a_folder_that_was_moved_away_gets_nothing_in_its_place(drive, tmp_path:
     drive(body, spill_folder=folder)
     folder.close()
     assert os.listdir(tmp_path / "other") == os.listdir(tmp_path / "moved") == []
+
+
+@pytest.mark.parametrize("session_id", ["../evil", "a/b", "x" * 4_000, ".", "é\x00\n"])
+def test_no_session_id_leads_out_of_the_folder(tmp_path: Path, session_id: str):
+    folder = SpillFolder(str(tmp_path / "spill"), session_id, 10**6, None)
+    descriptor, path = folder.open()
+    os.close(descriptor)
+    assert Path(path).parent.parent == tmp_path / "spill"
+    assert os.listdir(tmp_path) == ["spill"]
+    folder.close()

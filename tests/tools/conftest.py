@@ -18,14 +18,13 @@ import pytest
 
 from cordisd.shell.report import RESET_NOTICE
 from daemon import Daemon
+from measure import QUICK_S
 from mock_chat import MockChatThread, Recorded, Reply, calls, text
 from processes import children, descendants, gone
 
 Call = str | dict[str, Any]
 Step = Call | list[Call]
 
-QUICK_S = 0.1
-"""What the call after any abuse may take, of the best of three: other workers may need the processor."""
 _NO_OUTPUT = "(no output)"
 """What a model adapter sends for an empty result."""
 
@@ -100,7 +99,7 @@ class Bench:
             [block["isError"] for block in blocks],
         )
 
-    def finish(self, session: str, timeout_s: float = 30) -> Told:
+    def finish(self, session: str, timeout_s: float = 60) -> Told:
         """Wait for the end of a session's turn, and close the session: no process of it may be left."""
         try:
             self.wait([session], timeout_s)
@@ -108,7 +107,7 @@ class Bench:
         finally:
             self.close(session)
 
-    def wait(self, sessions: Sequence[str], timeout_s: float = 30) -> None:
+    def wait(self, sessions: Sequence[str], timeout_s: float = 60) -> None:
         """Wait until the turns begun last in these sessions are over."""
         waited = set(sessions)
 
@@ -137,7 +136,7 @@ class Bench:
         left = descendants(self.guardian)
         assert gone(left), {pid: _words(pid) for pid in left}
 
-    def run(self, *steps: Step, folder: Path, timeout_s: float = 30) -> Told:
+    def run(self, *steps: Step, folder: Path, timeout_s: float = 60) -> Told:
         """What the model was told, by a session of its own in `folder`, of the calls of `steps`."""
         return self.finish(self.begin(*steps, folder=folder), timeout_s)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cordisd.shell.report import WAS_RESET_NOTICE
-from measure import SOON_S
+from measure import PATIENCE_S, SOON_S
 from processes import alive, descendants, gone
 
 FLEEING = {
@@ -64,7 +64,7 @@ def left_of(numbers: dict[str, int]) -> set[str]:
 
 
 def wait_until_running(numbers: dict[str, int]) -> None:
-    end = time.monotonic() + SOON_S
+    end = time.monotonic() + PATIENCE_S
     while missing := numbers.keys() - running(numbers):
         assert time.monotonic() < end, missing
         time.sleep(0.02)
@@ -181,7 +181,7 @@ def test_a_fork_bomb_in_the_background_ends_with_its_session(
 ) -> None:
     bench, number = bash_own_bench(), 76 * 10**9 + os.getpid()
     session = bench.begin(f"{BOMB.format(n=number)} &", folder=tmp_path)
-    end = time.monotonic() + SOON_S
+    end = time.monotonic() + PATIENCE_S
     while len(descendants(bench.guardian)) < 40:
         assert time.monotonic() < end
     bench.wait([session])

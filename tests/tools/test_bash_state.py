@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cordisd.shell.report import RESET_NOTICE, WAS_RESET_NOTICE
-from measure import SOON_S
+from measure import QUICK_S, SOON_S
 
 LOST_BETWEEN = f"[The persistent shell could not run commands any more.]\n{WAS_RESET_NOTICE}\n"
 
@@ -142,7 +142,7 @@ def test_the_terminal_has_its_size_and_modes_again(bash_kept) -> None:
 def test_tracing_shows_the_command_alone_and_costs_nothing(bash_calls, change: str, shown: str) -> None:
     told = bash_calls("kept=yes", change, *["echo ok"] * 3, '[ "$kept" = yes ]')
     assert told.texts[1] in ("", "D") and told.texts[2:5] == [shown] * 3
-    assert min(told.took_s[2:5]) < 0.1
+    assert min(told.took_s[2:5]) < QUICK_S
     assert "exit code" not in told.texts[5]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from daemon import Daemon
 from editor_calls import stages_a_file
-from measure import SOON_S
+from measure import PATIENCE_S, SOON_S
 from mock_chat import MockChatThread, Recorded, Reply, call
 from processes import gone
 
@@ -70,7 +70,7 @@ def changes_of(path: Path) -> Callable[[int], bool]:
     return changed
 
 
-def wait_for(situation: Callable[[], Any], what: str, timeout_s: float = SOON_S) -> Any:
+def wait_for(situation: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
     end = time.monotonic() + timeout_s
     while not (found := situation()):
         assert time.monotonic() < end, f"never seen: {what}"
@@ -163,7 +163,7 @@ def test_a_large_new_file_is_whole_or_not_there(tmp_path: Path, path: Path, chan
             pid = daemon.process.pid
             daemon.initialize()
             daemon.prompt(f"s{n}", "go")
-            wait_for(lambda pid=pid: stages_a_file(pid, path.parent), "a staged file", 40)
+            wait_for(lambda pid=pid: stages_a_file(pid, path.parent), "a staged file")
             time.sleep(chance.uniform(0, 0.1))
             daemon.process.send_signal(signal.SIGKILL)
             daemon.process.wait(SOON_S)

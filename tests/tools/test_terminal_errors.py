@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from daemon import Daemon
-from measure import SOON_S
+from measure import PATIENCE_S
 from mock_chat import call, text
 from processes import gone, with_environment
 from tools.terminal_session import act, composition, daemon_with, drive, results
@@ -139,7 +139,7 @@ def test_a_cancelled_wait_loses_nothing(tmp_path: Path) -> None:
     with daemon_with(script, tmp_path) as (daemon, _):
         daemon.prompt("s", "go")
         daemon.wait(lambda: len(results(daemon.events("s"))) == 1)
-        deadline = time.monotonic() + SOON_S
+        deadline = time.monotonic() + PATIENCE_S
         while not (tmp_path / "began").exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)

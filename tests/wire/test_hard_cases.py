@@ -32,6 +32,9 @@ def kinds(daemon: Daemon, session: str = "s") -> list[str]:
     return [event["type"] for event in daemon.events(session)]
 
 
+UNTIL_GO = "until [ -e go ]; do sleep .05; done"
+
+
 def freeze_log(daemon: Daemon, session: str = "s") -> None:
     """From now on the daemon cannot make its log any longer."""
     [log] = daemon.sessions.glob(f"*/{session}/session.jsonl")
@@ -40,13 +43,14 @@ def freeze_log(daemon: Daemon, session: str = "s") -> None:
 
 
 def test_no_tool_runs_that_the_log_does_not_know_of(tmp_path: Path) -> None:
-    script = [calls(("c1", "bash", {"command": "sleep 1"}), ("c2", "bash", {"command": "touch ran"}))]
+    script = [calls(("c1", "bash", {"command": UNTIL_GO}), ("c2", "bash", {"command": "touch ran"}))]
     with MockChatThread([*script, text("end")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "go")
         daemon.wait(lambda: "tool/call" in kinds(daemon))
         time.sleep(0.3)
         freeze_log(daemon)
+        (tmp_path / "go").touch()
         daemon.wait_idle("s")
         assert daemon.events("s")[-1]["data"]["reason"]["error"]["code"] == "LOG_WRITE_FAILED"
         assert not (tmp_path / "ran").exists()
@@ -54,7 +58,7 @@ def test_no_tool_runs_that_the_log_does_not_know_of(tmp_path: Path) -> None:
 
 
 def test_nothing_reaches_the_model_that_is_not_in_the_log_and_the_queue_hears_of_it(tmp_path: Path) -> None:
-    with MockChatThread([call("c1", "bash", {"command": "sleep 1"}), text("end")]) as mock:
+    with MockChatThread([call("c1", "bash", {"command": UNTIL_GO}), text("end")]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
             first = daemon.prompt("s", "go")
@@ -62,6 +66,7 @@ def test_nothing_reaches_the_model_that_is_not_in_the_log_and_the_queue_hears_of
             daemon.wait(lambda: "tool/call" in kinds(daemon))
             time.sleep(0.3)
             freeze_log(daemon)
+            (tmp_path / "go").touch()
             daemon.wait_idle("s")
             assert len(mock.requests) == 1
             ends = [f["params"] for f in daemon.frames if f.get("method") == "session.completed"]
@@ -104,7 +109,7 @@ def test_a_number_that_is_no_number_is_refused_before_it_reaches_a_log(tmp_path:
 def test_moving_a_session_does_not_wait_for_the_command_that_runs(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     script = [
-        call("c1", "bash", {"command": "until [ -e go ]; do sleep .05; done; pwd"}),
+        call("c1", "bash", {"command": f"{UNTIL_GO}; pwd"}),
         call("c2", "bash", {"command": "pwd"}),
         text("end"),
     ]

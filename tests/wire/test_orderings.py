@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from daemon import Daemon
+from daemon import Daemon, wait_for_file
 from mock_chat import Hang, MockChatThread, Reply, call, calls, delta, error, stream, text
 
 
@@ -267,7 +266,8 @@ def test_a_cancel_mid_stream_keeps_what_was_visible_and_closes_the_turn(tmp_path
 def test_a_cancel_mid_tool_answers_every_call_at_once_and_the_shell_goes_on(tmp_path: Path) -> None:
     script = [
         calls(
-            ("c1", "bash", {"command": "export KEPT=1; sleep 60"}), ("c2", "bash", {"command": "touch ran"})
+            ("c1", "bash", {"command": "export KEPT=1; touch begun; sleep 60"}),
+            ("c2", "bash", {"command": "touch ran"}),
         ),
         call("c3", "bash", {"command": "echo kept=$KEPT"}),
         text("end"),
@@ -276,9 +276,8 @@ def test_a_cancel_mid_tool_answers_every_call_at_once_and_the_shell_goes_on(tmp_
         daemon.initialize()
         start = len(daemon.frames)
         daemon.prompt("s", "go")
-        daemon.wait(lambda: "tool/call" in shapes(daemon.frames[start:]))
-        time.sleep(0.3)
-        daemon.request("session/cancel", {"sessionId": "s", "queue": "keep"})
+        wait_for_file(tmp_path / "begun")
+        daemon.request("session/cancel", {"sessionId": "s", "queue": "keep"}, timeout_s=1.5)  # usual 0.05
         daemon.wait_idle("s", start)
         results = [event["data"] for event in daemon.events("s", start) if event["type"] == "tool/result"]
         assert [result["error"]["code"] for result in results] == ["ABORTED", "ABORTED_BEFORE_DISPATCH"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemon import Daemon, clean_environment
-from measure import SOON_S
+from measure import PATIENCE_S, SOON_S
 from mock_chat import Hang, MockChatThread, Reply, call, delta, text
 from processes import alive, descendants, gone
 
@@ -25,7 +25,7 @@ def start_command(daemon: Daemon, sleeps: set[str], session: str = "s") -> set[i
     daemon.initialize()
     daemon.prompt(session, "go")
     daemon.wait(lambda: any(event["type"] == "tool/call" for event in daemon.events(session)))
-    deadline = time.monotonic() + SOON_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         below = descendants(daemon.process.pid)
         if sleeps <= {command_of(pid) for pid in below}:
@@ -153,7 +153,7 @@ def test_the_death_of_the_parent_ends_the_daemon_though_its_input_stays_open(tmp
     daemon_pid = int(parent.stdout.readline())
     below: set[int] = set()
     try:
-        deadline = time.monotonic() + SOON_S
+        deadline = time.monotonic() + PATIENCE_S
         while not (guardian := descendants(daemon_pid)) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert guardian
@@ -193,7 +193,7 @@ def test_a_client_that_goes_away_ends_the_daemon_quietly(tmp_path: Path) -> None
             )
             process.stdin.flush()
             assert b"serverInfo" in process.stdout.readline()
-            deadline = time.monotonic() + SOON_S
+            deadline = time.monotonic() + PATIENCE_S
             while not mock.requests:
                 assert time.monotonic() < deadline
                 time.sleep(0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final, NamedTuple
 
 from cordisd.agent.fingerprint import Fingerprint, take_fingerprint
@@ -10,10 +11,12 @@ from cordisd.agent.profile import Profile
 from cordisd.agent.settings import LoopSettings
 from cordisd.errors import (
     CompositionError,
+    CordisError,
     InvalidParamsError,
     PresetError,
     PresetMismatchError,
     ProfileOverrideError,
+    PromptError,
 )
 from cordisd.events import JsonObject
 from cordisd.kernel.mount import mount
@@ -22,6 +25,8 @@ from cordisd.services.models import RequestConfig
 from cordisd.services.prompt import UNLISTED_TOOLS, PromptRegistry
 from cordisd.services.tools import ToolRegistry
 from cordisd.session.realm import Realm
+
+logger = logging.getLogger(__name__)
 
 _SENT_AS: Final = {
     "max_tokens": "maxTokens",
@@ -32,7 +37,7 @@ _SENT_AS: Final = {
 
 
 class Agent(NamedTuple):
-    """A mounted agent. Closing its scope unmounts it; the realm is closed by whoever made it."""
+    """A mounted agent; `unmount(agent.scope)` ends it. The realm is closed by whoever made it."""
 
     preset: Preset
     scope: Scope
@@ -73,13 +78,21 @@ async def mount_agent(host: Scope, preset: Preset, realm: Realm, config: Request
         profile = scope.find(Profile)
         _check_choices(preset, config, settings, is_frozen=profile is not None)
         config = _with_parameters(config, settings)
-        fingerprint = take_fingerprint(scope, preset.entries)
+        fingerprint = _fingerprint(scope, preset)
         if profile is not None:
             profile.check_rules(fingerprint)
         return Agent(preset, scope, config, fingerprint, profile)
     except BaseException:
-        await scope.close()
+        await unmount(scope)
         raise
+
+
+async def unmount(scope: Scope) -> None:
+    """Take back all that an agent's entries have done; what fails is logged, and the rest goes on."""
+    try:
+        await scope.close()
+    except Exception:  # an entry may be anybody's code
+        logger.exception("unmounting the agent of %s", scope.name)
 
 
 def check_required(agent: Agent, digest: str | None) -> None:
@@ -107,6 +120,16 @@ def _provide(scope: Scope, preset: Preset, realm: Realm, config: RequestConfig) 
     scope.provide(ToolRegistry, tools)
     scope.provide(Preset, preset)
     scope.provide(Realm, realm, private=realm.private)
+
+
+def _fingerprint(scope: Scope, preset: Preset) -> Fingerprint:
+    try:
+        return take_fingerprint(scope, preset.entries)
+    except CordisError:
+        raise
+    except Exception as error:  # a prompt listener may be anybody's code
+        cause = f"{type(error).__name__}: {error}"
+        raise PromptError(f"the prompt of {preset} cannot be assembled: {cause}") from error
 
 
 def _check_choices(preset: Preset, config: RequestConfig, settings: LoopSettings, *, is_frozen: bool) -> None:

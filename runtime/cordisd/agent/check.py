@@ -30,21 +30,21 @@ async def check_agent(host: Host, preset: Preset) -> Verdict:
     """Mount the agent of `preset` in `host`, render every part of its prompt, and unmount it."""
     place = str(host.composition.path if preset.folder is None else preset.folder / AGENT_FILE)
     realm = Realm("", os.getcwd(), host.guardian)
+    digest: str | None = None
     try:
         agent = await mount_agent(host.scope, preset, realm, RequestConfig("", ""), "a session to be checked")
-    except CordisError as error:
-        return Verdict(None, problems_of(error, place))
-    try:
-        problems = tuple(_prompt_problems(agent, host, place))
-        if agent.profile is not None:
-            agent.profile.check_locked(agent.fingerprint, {})
+        digest = agent.fingerprint.digest
+        try:
+            problems = tuple(_prompt_problems(agent, host, place))
+            if agent.profile is not None:
+                agent.profile.check_locked(agent.fingerprint, {})
+        finally:
+            await agent.scope.close()
     except CordisError as error:
         problems = problems_of(error, place)
-    except Exception as error:  # a section's function may be anybody's code
+    except Exception as error:  # sections and listeners may be anybody's code
         problems = (Problem(place, f"the prompt cannot be assembled: {type(error).__name__}: {error}"),)
-    finally:
-        await agent.scope.close()
-    return Verdict(agent.fingerprint.digest, problems)
+    return Verdict(digest, problems)
 
 
 def problems_of(error: CordisError, place: str) -> tuple[Problem, ...]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from cordisd.agent.agent import Agent, mount_agent
+from cordisd.agent.agent import Agent, mount_agent, unmount
 from cordisd.agent.live import Live
 from cordisd.agent.preset import Preset, Roster, own_preset
 from cordisd.errors import (
@@ -99,10 +101,25 @@ class Host:
         Raises:
             PresetError, CompositionError, PromptError, ProfileError: as `mount_agent`.
         """
-        realm = Realm("", os.getcwd(), self.guardian)
-        agent = await mount_agent(self.scope, preset, realm, RequestConfig("", ""), "a session on trial")
-        await agent.scope.close()
-        return agent
+        async with self.trial(preset, os.getcwd(), RequestConfig("", "")) as agent:
+            return agent
+
+    @asynccontextmanager
+    async def trial(self, preset: Preset, cwd: str, config: RequestConfig) -> AsyncIterator[Agent]:
+        """An agent that no session has, in a realm of its own; nothing is left of it.
+
+        Raises:
+            PresetError, CompositionError, PromptError, ProfileError, InvalidParamsError: as `mount_agent`.
+        """
+        realm = Realm(f"trial-{uuid.uuid4().hex}", cwd, self.guardian)
+        try:
+            agent = await mount_agent(self.scope, preset, realm, config, "a session on trial")
+            try:
+                yield agent
+            finally:
+                await unmount(agent.scope)
+        finally:
+            await realm.close()
 
     def configure(
         self, provider: str, model: str, max_tokens: int | None, reasoning_effort: str | None
@@ -188,7 +205,6 @@ class Host:
                 await self.guardian.close()
             except ShellError as error:
                 logger.error("%s", error)
-        for live in list(self.live.values()):
-            await live.close()
+        await asyncio.gather(*(live.close() for live in self.live.values()))
         self.live.clear()
-        await self.scope.close()
+        await unmount(self.scope)

@@ -37,10 +37,12 @@ class Live:
 
     async def close(self) -> None:
         """Let go of all that a stopped session owns; a failing part is logged and the rest goes on."""
-        await self.session.settle(timeout_s=0.2)
-        for close in (self.session.scope.close, self.session.realm.close):
-            try:
-                await close()
-            except Exception:
-                logger.exception("closing session %s", self.session.id)
-        self.session.log.close()
+        try:
+            await self.session.settle(timeout_s=0.2)
+            for close in (self.session.scope.close, self.session.realm.close):
+                try:
+                    await close()
+                except Exception:
+                    logger.exception("closing session %s", self.session.id)
+        finally:
+            self.session.log.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ AGENT_FILE: Final = "agent.cordis.yml"
 LABEL_FILE: Final = "preset.yml"
 _LABEL_KEYS: Final = ("name", "description", "order")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]*")
+_CLOCK_STEP_NS: Final = 50_000_000
+"""More than a step of the clock that file systems date changes by; within one, no change shows."""
 
 Trust = Literal["system", "user"]
 Stamp = tuple[tuple[str, int, int, int, int], ...]
@@ -117,8 +120,12 @@ class Roster:
         known = self._loaded.get(folder)
         if known is not None and known[0] == _stamp([path for path, *_ in known[0]]):
             return known[1]
+        self._loaded.pop(folder, None)
+        began_ns = time.time_ns()
         preset, files = read_preset(folder)
-        self._loaded[folder] = (_stamp(files), preset)
+        stamp = _stamp(files)
+        if all(changed_ns < began_ns - _CLOCK_STEP_NS for _, _, changed_ns, _, _ in stamp):
+            self._loaded[folder] = (stamp, preset)  # else it may have changed since it was read
         return preset
 
 
@@ -192,7 +199,8 @@ def _presets_in(root: Path) -> Iterator[Path]:
             names = sorted(row.name for row in rows if _NAME.fullmatch(row.name))
     except OSError:  # a root that is not there (the user's, mostly) holds no preset
         return
-    yield from (root / name for name in names if (root / name / AGENT_FILE).is_file())
+    # os.path, not pathlib: a folder that must not be looked into is none, and not an error
+    yield from (root / name for name in names if os.path.isfile(root / name / AGENT_FILE))
 
 
 def _stranger(entry: LoadedEntry) -> Problem:

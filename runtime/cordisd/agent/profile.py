@@ -229,11 +229,11 @@ def write_lock(path: Path, profile_id: str, hashes: Hashes) -> None:
     locks[profile_id] = hashes
     text = json.dumps({name: locks[name]._asdict() for name in sorted(locks)}, indent=2) + "\n"
     try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
-        os.replace(file.name, path)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+            with open(os.path.join(folder, path.name), "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(file.name, path)
     except OSError as error:
         raise ProfileError(f"{path} cannot be written: {error.strerror}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cordisd.agent.agent import mount_agent
 from cordisd.agent.host import Host
 from cordisd.agent.preset import Preset
 from cordisd.agent.settings import SessionSettings
@@ -53,9 +52,8 @@ async def first_request(host: Host, preset: Preset, settings: SessionSettings, p
     Raises:
         CordisError: whatever would keep such a session from its first request.
     """
-    realm = Realm("", settings.cwd, host.guardian)
-    agent = await mount_agent(host.scope, preset, realm, settings.config, "a session to be rendered")
-    try:
+    async with host.trial(preset, settings.cwd, settings.config) as agent:
+        realm = agent.scope.get(Realm)
         adapter = host.scope.get(ModelRegistry).get(agent.config.provider)
         session = Session(
             SessionHeader(id="rendered", created_at=0, cwd=settings.cwd),
@@ -76,5 +74,3 @@ async def first_request(host: Host, preset: Preset, settings: SessionSettings, p
             adapter.parameters(agent.config),
             adapter.encode_request(request),
         )
-    finally:
-        await agent.scope.close()

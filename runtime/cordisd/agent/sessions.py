@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cordisd import __version__
-from cordisd.agent.agent import Agent, check_required, mount_agent
+from cordisd.agent.agent import Agent, check_required, mount_agent, unmount
 from cordisd.agent.host import Host
 from cordisd.agent.live import Live
 from cordisd.agent.preset import Preset, own_preset
@@ -85,7 +85,11 @@ async def create(
     if choices:
         settings = settings._replace(config=_choose(host, settings.config, choices))
     realm = Realm(session_id, settings.cwd, host.guardian)
-    agent = await _mount(host, host.preset(settings.preset), realm, settings)
+    try:
+        agent = await _mount(host, host.preset(settings.preset), realm, settings)
+    except BaseException:
+        await realm.close()
+        raise
     own = {"choices": choices} if choices else {}
     if identity:
         own["identity"] = identity
@@ -99,8 +103,8 @@ async def resume(host: Host, session_id: str, settings: SessionSettings, owner: 
         SessionExistsError: it is live already.
         SessionNotFoundError: nothing is stored under that id.
         LogError: the log is damaged or of another format.
-        PresetError: its preset is gone or does not mount.
-        ProfileError: its frozen profile is not what it was.
+        PresetError: its preset is gone or does not mount; the log is then as it was.
+        ProfileError: its frozen profile is not what it was; the log is then as it was.
     """
     host.check_serving()
     if session_id in host.live:
@@ -108,6 +112,9 @@ async def resume(host: Host, session_id: str, settings: SessionSettings, owner: 
     store = host.scope.find(SessionStore)
     if store is None:
         raise SessionNotFoundError(f'session "{session_id}" not found: this composition stores no sessions')
+    header = await asyncio.to_thread(store.header, session_id)
+    if header is not None:
+        await _rehearse(host, header, settings)
     opening = asyncio.ensure_future(asyncio.to_thread(store.open, session_id))
     try:
         stored = await asyncio.shield(opening)
@@ -122,7 +129,11 @@ async def resume(host: Host, session_id: str, settings: SessionSettings, owner: 
         settings = settings._replace(config=_choose(host, settings.config, choices))
         realm = Realm(session_id, cwd, host.guardian)
         realm.restored = bool(stored.events)
-        agent = await _mount(host, _preset_of(host, stored), realm, settings, stored.header)
+        try:
+            agent = await _mount(host, _preset_of(host, stored), realm, settings, stored.header)
+        except BaseException:
+            await realm.close()
+            raise
     except BaseException:
         stored.file.close()
         raise
@@ -137,17 +148,26 @@ async def select_preset(host: Host, session_id: str, name: str) -> Live:
         PresetError, ProfileError, InvalidParamsError: as `create`; the session then stays as it was.
     """
     live = host.get(session_id)
-    session = live.session
-    if session.log.next_seq > 0:
-        raise SessionBegunError(
-            f'session "{session_id}" has begun; its preset can be chosen before its first event only'
-        )
+    _check_blank(live)
     settings = live.settings._replace(preset=name)
-    realm = Realm(session_id, session.realm.cwd, host.guardian)
+    realm = Realm(session_id, live.session.realm.cwd, host.guardian)
     agent = await _mount(host, host.preset(name), realm, settings)
-    await host.close_session(session_id)
-    own = {name: session.header.cordisd[name] for name in _OWN if name in session.header.cordisd}
+    try:
+        _check_blank(live)  # a steering message does not wait for its turn
+        await host.close_session(session_id)
+    except BaseException:
+        await unmount(agent.scope)
+        raise
+    header = live.session.header.cordisd
+    own = {field: header[field] for field in _OWN if field in header}
     return await _begin(host, agent, realm, settings, live.owner, own)
+
+
+def _check_blank(live: Live) -> None:
+    if live.session.log.next_seq > 0:
+        raise SessionBegunError(
+            f'session "{live.session.id}" has begun; its preset can be chosen before its first event only'
+        )
 
 
 def _choose(host: Host, config: RequestConfig, choices: JsonObject) -> RequestConfig:
@@ -163,28 +183,55 @@ def _choose(host: Host, config: RequestConfig, choices: JsonObject) -> RequestCo
 def _preset_of(host: Host, stored: StoredSession) -> Preset:
     """The preset that a stored session was made with; its last selection counts."""
     selected = [event for event in stored.events if event.type == "agent-preset/selected"]
-    name = selected[-1].data["agentPreset"] if selected else stored.header.agent_preset
+    header = stored.header
+    name = selected[-1].data.get("agentPreset", header.agent_preset) if selected else header.agent_preset
     return own_preset(host.composition) if name is None else host.preset(name)
 
 
 async def _mount(
     host: Host, preset: Preset, realm: Realm, settings: SessionSettings, stored: SessionHeader | None = None
 ) -> Agent:
-    """The agent of a session, checked against what is locked, required and, if it was, stored."""
+    """The agent of a session, checked."""
     name = f'session "{realm.session_id}"'
     agent = await mount_agent(host.scope, preset, realm, settings.config, name)
     try:
-        if agent.profile is not None:
-            agent.profile.check_locked(agent.fingerprint, os.environ)
-        else:
-            check_not_locked(preset)
-        check_required(agent, settings.required_digest)
-        if stored is not None:
-            _check_same_profile(stored, agent)
+        _check(agent, settings, stored)
     except BaseException:
-        await agent.scope.close()
+        await unmount(agent.scope)
         raise
     return agent
+
+
+def _check(agent: Agent, settings: SessionSettings, stored: SessionHeader | None) -> None:
+    """Go on only if the agent is what is locked, required and, where there is a log, what made that.
+
+    Raises:
+        ProfileError, PresetMismatchError: it is not.
+    """
+    if agent.profile is not None:
+        agent.profile.check_locked(agent.fingerprint, os.environ)
+    else:
+        check_not_locked(agent.preset)
+    check_required(agent, settings.required_digest)
+    if stored is None or "profile" not in stored.cordisd:
+        return
+    before, now = stored.cordisd["profile"], agent.identity().get("profile")
+    if before != now:
+        raise ProfileHashMismatchError(
+            f'session "{stored.id}" was made with the frozen profile {before}, which is now {now}'
+        )
+
+
+async def _rehearse(host: Host, header: SessionHeader, settings: SessionSettings) -> None:
+    """Mount a stored session's agent and unmount it: opening the log writes to it, so not in vain.
+
+    Raises:
+        CordisError: as `_mount`.
+    """
+    preset = own_preset(host.composition) if header.agent_preset is None else host.preset(header.agent_preset)
+    config = _choose(host, settings.config, header.cordisd.get("choices", {}))
+    async with host.trial(preset, settings.cwd, config) as agent:
+        _check(agent, settings, header)
 
 
 async def _begin(
@@ -202,7 +249,7 @@ async def _begin(
     try:
         sink = store.create(header) if store is not None else None
     except BaseException:
-        await agent.scope.close()
+        await unmount(agent.scope)
         raise
     return await _open(host, header, sink, agent, realm, settings, owner, [])
 
@@ -238,7 +285,7 @@ async def _open(
         live = Live(session, agent, settings, runner, owner)
     except BaseException:
         try:
-            await scope.close()
+            await unmount(scope)
             await realm.close()
         finally:
             if sink is not None:
@@ -247,14 +294,6 @@ async def _open(
     host.live[header.id] = live
     host.on_open(live)
     return live
-
-
-def _check_same_profile(header: SessionHeader, agent: Agent) -> None:
-    before, now = header.cordisd.get("profile"), agent.identity().get("profile")
-    if before is not None and before != now:
-        raise ProfileHashMismatchError(
-            f'session "{header.id}" was made with the frozen profile {before}, which is now {now}'
-        )
 
 
 def _effort_of(events: Sequence[Event]) -> JsonObject:

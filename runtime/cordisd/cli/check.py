@@ -7,6 +7,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from cordisd.cli.output import print_out
+
 if TYPE_CHECKING:
     from cordisd.kernel.load import Composition
     from cordisd.shell.guardian import Guardian
@@ -49,8 +51,8 @@ def run(args: Namespace) -> int:
         for entries in (composition.host, composition.session)
     )
     n_entries = len(composition.entries)
-    print(f"ok: {n_entries} {'entry' if n_entries == 1 else 'entries'} (host: {host}; session: {session})")
-    print(f"digest: {digest}")
+    summary = f"{n_entries} {'entry' if n_entries == 1 else 'entries'} (host: {host}; session: {session})"
+    print_out(f"ok: {summary}\ndigest: {digest}")
     return 0
 
 

@@ -65,14 +65,14 @@ def _values(prefix: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator
         if isinstance(before, dict) and isinstance(after, dict) and before and after:
             yield from _values(f"{prefix}.{key}", before, after)
         elif (key in a) != (key in b) or _pretty(before) != _pretty(after):
-            yield f"{prefix}.{key}: {_shown(key, a)} -> {_shown(key, b)}"
+            yield f"{prefix}.{key}: {_shown(key, a, b)} -> {_shown(key, b, a)}"
 
 
-def _shown(key: str, values: Mapping[str, Any]) -> str:
+def _shown(key: str, values: Mapping[str, Any], others: Mapping[str, Any]) -> str:
     if key not in values:
         return ABSENT
     value = values[key]
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and not isinstance(others.get(key), int):
         value = int(value)
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
     if len(text) <= MAX_CHARS:

@@ -88,7 +88,7 @@ async def _drive(options: DaemonOptions, task: str, session_id: str | None, prog
         try:
             async with client:
                 started = True
-                session = await _open(client, session_id)
+                session = await _open(client, session_id, options.get("preset"))
                 progress.line(f"session {session.id}", BOLD)
                 interrupts.session = session
                 if not interrupts.n_seen:
@@ -107,15 +107,19 @@ async def _drive(options: DaemonOptions, task: str, session_id: str | None, prog
     return Outcome(result, interrupts.n_seen > 0, refused)
 
 
-async def _open(client: AsyncClient, session_id: str | None) -> AsyncSession:
+async def _open(client: AsyncClient, session_id: str | None, preset: str | None) -> AsyncSession:
     if session_id is None:
         return client.session()
     try:
-        return await client.resume(session_id)
+        session = await client.resume(session_id)
     except RpcError as error:
         if error.code != SessionNotFoundError.rpc_code:
             raise
-    return client.session(session_id)
+        return client.session(session_id)
+    if preset is not None and (begun_with := (await session.get())["preset"]) != preset:
+        made = "no preset" if begun_with is None else f'the preset "{begun_with}"'
+        raise SdkError(f'session "{session_id}" was begun with {made}, not with "{preset}", and keeps that')
+    return session
 
 
 async def _keep_drawn(progress: Progress) -> None:

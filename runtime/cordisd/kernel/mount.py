@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from typing import Final
 
 from cordisd.errors import CompositionError, CordisError, Problem
 from cordisd.kernel.load import LoadedEntry
 from cordisd.kernel.scope import Scope
+
+MOUNT_LIMIT_S: Final = 30.0
+UNMOUNT_LIMIT_S: Final = 2.0
+"""How long one entry may take: whoever asked for a session, or for the end, waits for it."""
 
 
 async def mount(entries: Sequence[LoadedEntry], scope: Scope) -> None:
@@ -55,15 +61,35 @@ def _views(entries: Sequence[LoadedEntry], scope: Scope) -> list[tuple[LoadedEnt
 async def _mount_one(entry: LoadedEntry, scope: Scope) -> None:
     try:
         mounted = entry.entry_class(entry.config).mount(scope)
-        await mounted.__aenter__()
+        await _within(MOUNT_LIMIT_S, mounted.__aenter__())
     except Exception as error:  # an entry may be anybody's code; the composition's author needs to know which
         cause = str(error) if isinstance(error, CordisError) else f"{type(error).__name__}: {error}"
         raise CompositionError([Problem(entry.where, f"failed to mount: {cause}")]) from error
-    scope.defer(partial(_leave, mounted))
+    scope.defer(partial(_leave, mounted, entry.where))
 
 
-async def _leave(mounted: AbstractAsyncContextManager[None]) -> None:
-    await mounted.__aexit__(None, None, None)
+async def _leave(mounted: AbstractAsyncContextManager[None], where: str) -> None:
+    try:
+        await _within(UNMOUNT_LIMIT_S, mounted.__aexit__(None, None, None))
+    except Exception as error:
+        error.add_note(f"{where}: failed to unmount")
+        raise
+
+
+async def _within(limit_s: float, work: Awaitable[object]) -> None:
+    """Await `work`.
+
+    Raises:
+        CordisError: it was cancelled because it took longer than `limit_s`.
+    """
+    timer = asyncio.timeout(limit_s)
+    try:
+        async with timer:
+            await work
+    except TimeoutError as error:
+        if not timer.expired():
+            raise
+        raise CordisError(f"it took longer than {limit_s:g} s") from error
 
 
 def _missing(entry: LoadedEntry, scope: Scope) -> list[type[object]]:

@@ -85,6 +85,8 @@ async def _listed(host: Host, preset: Listed) -> JsonObject:
             identity = (await host.try_out(host.preset(preset.name))).identity()
         except CordisError as error:
             problem = str(error)
+        except Exception as error:  # a preset may run anybody's code; the others are listed all the same
+            problem = f"{preset.name}: {type(error).__name__}: {error}"
     return {
         "name": preset.name,
         "title": preset.label.title,

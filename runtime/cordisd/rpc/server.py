@@ -46,7 +46,8 @@ async def _serve(composition: Composition, guardian: Guardian) -> int:
         loop.add_signal_handler(number, end, code)
     host = Host(composition, guardian)
     try:
-        await host.start()
+        if not await _start(host, exit_code):
+            return exit_code.result()
         reader, writer = claim_stdio()
         peer = Peer(host, reader, writer, lambda: end(0))
         host.on_open = peer.attach
@@ -59,6 +60,22 @@ async def _serve(composition: Composition, guardian: Guardian) -> int:
             await peer.close(ANSWER_S)
     finally:
         await host.close()
+
+
+async def _start(host: Host, exit_code: asyncio.Future[int]) -> bool:
+    """Start the host; False when a signal came first, for an entry may take long to mount.
+
+    Raises:
+        CompositionError: an entry did not mount.
+    """
+    starting = asyncio.ensure_future(host.start())
+    exit_code.add_done_callback(lambda _: starting.cancel())
+    try:
+        await starting
+    except asyncio.CancelledError:
+        if not exit_code.done():
+            raise
+    return not exit_code.done()
 
 
 def _watch_parent(loop: asyncio.AbstractEventLoop, on_death: Callable[[], None]) -> Callable[[], None]:

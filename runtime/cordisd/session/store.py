@@ -93,6 +93,19 @@ class SessionStore:
             )
         return self._file(path, header)
 
+    def header(self, session_id: str) -> SessionHeader | None:
+        """The header of a stored session; None when it cannot be read: `open` says why. Changes nothing.
+
+        Raises:
+            InvalidParamsError, SessionNotFoundError, LogError: as `open`.
+        """
+        path = locate(self.root, session_id)
+        try:
+            with open(path, "rb") as stream:
+                return read_header(stream.readline(), path)
+        except (OSError, LogCorruptError, LogRefusedError):
+            return None
+
     def open(self, session_id: str) -> StoredSession:
         """The stored session, repaired where its writer was stopped, and locked until its file is closed.
 

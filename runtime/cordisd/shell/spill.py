@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
 from contextlib import suppress
+from typing import Final
 
 from cordisd.shell.launch import User
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
+_MAX_LABEL_CHARS: Final = 64
 
 
 class SpillFolder:
@@ -15,12 +20,13 @@ class SpillFolder:
 
     Readable for the daemon's user and, through its group, for `reader`, who may rename what is around it:
     so everything is reached through a descriptor of the folder. Nothing is on disk before the first copy.
+    The folder is called after the session as far as its id, which a client has chosen, makes a plain name.
     """
 
     def __init__(self, parent: str, session_id: str, quota_bytes: int, reader: User | None) -> None:
         self.left_bytes = quota_bytes
         self._parent = parent
-        self._session_id = session_id
+        self._label = _UNSAFE.sub("_", session_id)[:_MAX_LABEL_CHARS]
         self._reader = reader
         self._path = ""
         self._folder = -1
@@ -34,7 +40,7 @@ class SpillFolder:
         """
         if not self._path:
             _make_folders(self._parent)
-            path = tempfile.mkdtemp(prefix=f"{self._session_id}-", dir=self._parent)
+            path = tempfile.mkdtemp(prefix=f"{self._label}-", dir=self._parent)
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             if os.fstat(folder).st_uid != os.geteuid():
                 os.close(folder)

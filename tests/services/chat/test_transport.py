@@ -17,7 +17,7 @@ import pytest
 
 import mock_chat as mc
 from chat_requests import Chunk, adapter_for, ask, chunks_of, failure, request, text_of
-from measure import SOON_S
+from measure import PATIENCE_S, SOON_S
 from mock_chat import DONE, Cut, Hang, MockChat, Pause, Reply, delta
 
 
@@ -88,10 +88,8 @@ def test_a_server_that_never_reads_the_request_ends_in_a_timeout() -> None:
 
 
 def test_comments_keep_a_slow_stream_alive() -> None:
-    waiting = [part for _ in range(6) for part in (b": ping\n\n", Pause(0.1))]
-    chunks, _ = ask(
-        Reply([*waiting, delta({"content": "late"}), delta({}, "stop"), DONE]), idle_timeout_s=0.4
-    )
+    waiting = [part for _ in range(12) for part in (b": ping\n\n", Pause(0.1))]
+    chunks, _ = ask(Reply([*waiting, delta({"content": "late"}), delta({}, "stop"), DONE]), idle_timeout_s=1)
     assert text_of(chunks) == "late"
     assert chunks[-1]["reason"] == {"kind": "stop"}
 
@@ -160,7 +158,7 @@ def test_many_requests_run_at_once_and_close_leaves_no_socket() -> None:
             assert len({sent.connection for sent in mock.requests}) == 150
             await adapter.close()
             gc.collect()
-            deadline = time.monotonic() + SOON_S
+            deadline = time.monotonic() + PATIENCE_S
             while set(os.listdir("/proc/self/fd")) - before and time.monotonic() < deadline:
                 await asyncio.sleep(0.01)
             assert set(os.listdir("/proc/self/fd")) <= before
@@ -181,7 +179,7 @@ def test_leaving_a_running_answer_drops_its_connection(leave: str) -> None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
             await batches.aclose()
-            deadline = time.monotonic() + SOON_S
+            deadline = time.monotonic() + PATIENCE_S
             while not mock.aborted and time.monotonic() < deadline:
                 await asyncio.sleep(0.005)
             await adapter.close()

@@ -1,0 +1,73 @@
+"""The shipped presets in a folder that tests may change, and the command line over it, in this process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from cordisd.cli.main import main
+from cordisd.shipped import presets_folder
+from daemon import CLEARED
+
+ROSTER = "- {id: presets, name: presets, config: {roots: [{path: presets}], includeUserRoot: false}}\n"
+MODEL = "- {id: model, name: openai, config: {provider: deepseek-official}}\n"
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Folder:
+    """`presets` holds copies of the shipped presets; `roster.yml` is a composition with these."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root = root
+        self.presets = root / "presets"
+        self._capsys = capsys
+        self._capsys.readouterr()
+
+    def run(self, *words: str) -> Ended:
+        """`cordisd WORDS`, with `roster.yml` as the composition."""
+        return self.run_bare(*words, "--composition", "roster.yml")
+
+    def run_bare(self, *words: str) -> Ended:
+        code = main(list(words))
+        return Ended(code, *self._capsys.readouterr())
+
+    def change(self, preset: str, old: str, new: str) -> None:
+        """Put `new` where the agent file of `preset` has `old`, which it has once."""
+        path = self.presets / preset / "agent.cordis.yml"
+        text = path.read_text()
+        assert text.count(old) == 1
+        path.write_text(text.replace(old, new))
+
+    def add(self, name: str, agent: str, label: str | None = None) -> None:
+        """A new preset."""
+        folder = self.presets / name
+        folder.mkdir()
+        (folder / "agent.cordis.yml").write_text(agent)
+        if label is not None:
+            (folder / "preset.yml").write_text(label)
+
+
+@pytest.fixture
+def folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Folder]:
+    for name in list(os.environ):
+        if name.startswith(CLEARED):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("DSH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DSH_SESSION_ROOT", str(tmp_path / "logs"))
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(presets_folder(), tmp_path / "presets")
+    (tmp_path / "roster.yml").write_text(ROSTER + MODEL)
+    yield Folder(tmp_path, capsys)
+    assert not (tmp_path / "logs").exists()
