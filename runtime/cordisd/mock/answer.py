@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
-Parameter = float | int | str | None
-"""Of a fault; None where it has none."""
+from cordisd.mock.parts import Parameter
 
 
 @dataclass(frozen=True, slots=True)

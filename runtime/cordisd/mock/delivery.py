@@ -28,9 +28,11 @@ async def deliver(
     framing, is_last = reply.framing, request is None or not request.keeps_connection
     if framing == "chunked" and request is not None and request.version == "HTTP/1.0":
         framing = "close"
-    if framing != "none":
-        writer.write(_head(reply, framing, is_last))
+    head = b"" if framing == "none" else _head(reply, framing, is_last)
     for part in reply.parts:
+        if head and not isinstance(part, Pause):  # a pause before everything else holds the head back too
+            writer.write(head)
+            head = b""
         match part:
             case bytes():
                 is_chunk = framing == "chunked" and part
@@ -51,6 +53,7 @@ async def deliver(
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                     writer.transport.abort()
                 return "closed"
+    writer.write(head)
     if framing == "chunked":
         writer.write(b"0\r\n\r\n")
     await writer.drain()

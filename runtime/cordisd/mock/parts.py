@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+Parameter = float | int | str | None
+"""Of a fault; None stands for the usual one."""
+
 Framing = Literal["chunked", "length", "close", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait before the next bytes."""
+    """Wait before the next bytes; at the start of a reply, before its head."""
 
     seconds: float
 
@@ -43,11 +46,14 @@ class RawReply:
     """An answer part by part; each `bytes` is one write and, in a chunked body, one chunk.
 
     `framing`: "chunked" and "length" keep the connection, "close" ends the body with it; with "none" the
-    parts are the whole answer, head included. `source` tells the log where it comes from.
+    parts are the whole answer, head included.
     """
 
     parts: Sequence[Part] = ()
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "text/event-stream"})
     framing: Framing = "chunked"
+    faults: Mapping[str, Parameter] = field(default_factory=dict)
+    """As of an `Answer`; only those of the transfer, or a refusal, can strike."""
     source: str = ""
+    """Where it comes from, for the log."""

@@ -40,22 +40,30 @@ class Received:
     @property
     def object(self) -> dict[str, Any]:
         """The body where it is a JSON object, else an empty one."""
+        return self.json if self.is_object else {}
+
+    @cached_property
+    def is_object(self) -> bool:
+        """Whether the body is a JSON object."""
         try:
-            value = self.json
-        except ValueError:
-            return {}
-        return value if isinstance(value, dict) else {}
+            return isinstance(self.json, dict)
+        except (ValueError, RecursionError):
+            return False
 
     def header(self, name: str) -> str | None:
         """The first header of that name, in any case."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages of the body, those that are objects."""
+        messages = self.object.get("messages")
+        found = messages if isinstance(messages, list) else []
+        return [message for message in found if isinstance(message, dict)]
+
     def texts(self, role: str) -> Iterator[str]:
         """The texts of the messages of a role, first to last."""
-        messages = self.object.get("messages")
-        for message in messages if isinstance(messages, list) else ():
-            if isinstance(message, dict) and message.get("role") == role:
-                yield _text(message.get("content"))
+        return (_text(message.get("content")) for message in self.messages if message.get("role") == role)
 
     @property
     def keeps_connection(self) -> bool:

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import isawaitable
+from types import TracebackType
 from typing import Any, Final
 
 from cordisd.mock.answer import Answer
@@ -36,7 +37,8 @@ class MockModel:
 
     Serves `POST …/chat/completions` and `GET …/models`, under any prefix. A request past the end of a list
     of replies is answered 400, which no retry policy repeats. `faults` are probabilities by name; where a
-    fault that struck by chance `fails` a request, the same request gets its reply when it comes again.
+    fault that struck by chance `fails` a request, the same request gets its reply when it comes again. What
+    a script that is a function raises is answered 400, and raised again on leaving.
 
     `log` is called with a record of each request before it is answered; it holds no key.
     """
@@ -67,6 +69,7 @@ class MockModel:
         self._n_connections = 0
         self._connections: set[asyncio.Task[None]] = set()
         self._n_taken = 0
+        self._failures: list[Exception] = []
         self.requests: list[Received] = []
         """Every chat request so far, whatever became of it."""
         self.url = ""
@@ -80,13 +83,20 @@ class MockModel:
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None = None,
+        problem: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
         assert self._server is not None
         self._server.close()
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
         await self._server.wait_closed()
+        if self._failures and problem is None:
+            raise self._failures[0]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection, self._n_connections = self._n_connections, self._n_connections + 1
@@ -123,6 +133,8 @@ class MockModel:
         if self._api_key is not None and request.header("authorization") != f"Bearer {self._api_key}":
             refused = error_object(401, "Incorrect API key provided", code="invalid_api_key")
             reply = json_body(refused, 401)
+        elif is_chat and request.method == "POST" and not request.is_object:
+            reply = error(400, "We could not parse the JSON body of your request")
         elif is_chat and request.method == "POST":
             reply, faults = await self._chat(request, number)
         elif is_chat:
@@ -139,7 +151,7 @@ class MockModel:
         """The reply to a chat request, and the faults in it."""
         luck = self._chances.luck(request)
         planned = await self._planned(request)
-        scripted = planned.faults if isinstance(planned, Answer) else {}
+        scripted = planned.faults
         spoiling = Spoiling({**dict.fromkeys(luck.faults), **scripted}, luck.random_for)
         reply = spoiling.reply(planned, request, number)
         if any(FAULTS[name].fails and name not in scripted for name in spoiling.applied):
@@ -153,8 +165,12 @@ class MockModel:
                 self._owed[request.body] = rest
             return planned
         if callable(self._script):
-            made = self._script(request)
-            return await made if isawaitable(made) else made
+            try:
+                made = self._script(request)
+                return await made if isawaitable(made) else made
+            except Exception as problem:
+                self._failures.append(problem)
+                return error(400, f"the mock's script failed: {problem!r}")
         self._n_taken += 1
         if self._n_taken > len(self._script):
             return error(400, f"mock script exhausted: request {self._n_taken} of {len(self._script)}")

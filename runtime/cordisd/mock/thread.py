@@ -9,7 +9,7 @@ from typing import Any
 
 from cordisd.mock.server import MockModel, Script
 
-_START_S = 30.0
+_LIMIT_S = 30.0
 
 
 class MockModelThread:
@@ -26,7 +26,7 @@ class MockModelThread:
     def __enter__(self) -> MockModel:
         self._thread.start()
         try:
-            return asyncio.run_coroutine_threadsafe(self._mock.__aenter__(), self._loop).result(_START_S)
+            return asyncio.run_coroutine_threadsafe(self._mock.__aenter__(), self._loop).result(_LIMIT_S)
         except BaseException:
             self._end()
             raise
@@ -35,11 +35,13 @@ class MockModelThread:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            asyncio.run_coroutine_threadsafe(self._mock.__aexit__(), self._loop).result(_START_S)
+            asyncio.run_coroutine_threadsafe(self._mock.__aexit__(kind, error, trace), self._loop).result(
+                _LIMIT_S
+            )
         finally:
             self._end()
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_START_S)
+        self._thread.join(_LIMIT_S)
         self._loop.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from cordisd.mock.answer import Parameter
+from cordisd.mock.parts import Parameter
 
 T = TypeVar("T")
 

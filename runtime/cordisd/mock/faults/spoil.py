@@ -8,10 +8,10 @@ from dataclasses import replace
 from random import Random
 from typing import TypeVar
 
-from cordisd.mock.answer import Answer, Parameter
+from cordisd.mock.answer import Answer
 from cordisd.mock.faults.draw import Draw
 from cordisd.mock.faults.table import FAULTS, Stage
-from cordisd.mock.parts import Part, RawReply
+from cordisd.mock.parts import Parameter, Part, RawReply
 from cordisd.mock.received import Received
 from cordisd.mock.render import completion, stream_chunks
 from cordisd.mock.sse import DONE, event

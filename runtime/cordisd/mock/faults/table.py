@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from cordisd.mock.answer import Parameter
 from cordisd.mock.faults import answers, chunks, events, refusals, transfer
+from cordisd.mock.parts import Parameter
 
 Stage = Literal["refusal", "answer", "chunks", "events", "transfer"]
 

@@ -54,7 +54,7 @@ def pace(parts: Parts, draw: Draw) -> Parts:
 
 
 def latency(parts: Parts, draw: Draw) -> Parts:
-    """So many seconds pass before the first byte of the answer's body."""
+    """So many seconds pass before the first byte of the answer."""
     return [Pause(draw.amount), *parts]
 
 
