@@ -14,7 +14,9 @@ from cordisd.mock import MockModelThread
 
 
 def test_a_server_in_a_thread_answers_another_process_and_records_it() -> None:
-    program = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], b'{\"stream\":true}').read().decode())"
+    program = (
+        "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], b'{\"stream\":true}').read().decode())"
+    )
     with MockModelThread([mc.text("he", "llo")]) as mock:
         command = [sys.executable, "-c", program, mock.url + "/chat/completions"]
         shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
