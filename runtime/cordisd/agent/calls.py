@@ -177,7 +177,10 @@ def _log_finished(session: Session, turn: int, step: int, one: _Running) -> None
     call = one.event.data
     _log_result(session, turn, step, call["callId"], outcome, one.event)
     for tap in session.traffic.taps:
-        tap.note_result(session.id, ToolOutcome(call["callId"], call["name"], outcome.text, outcome.is_error))
+        told = ToolOutcome(call["callId"], call["name"], outcome.text, outcome.is_error)
+        divergence = tap.note_result(session.id, told)
+        if divergence is not None:
+            session.log.append("replay/divergence", divergence, ignorable=True)
 
 
 def _log_result(

@@ -70,9 +70,10 @@ class ReplayProvider(EntryConfig):
 class ReplayConfig(EntryConfig):
     """Which recordings are played, and as whom."""
 
-    mode: Literal["strict", "cursor"] | None = None
-    """`strict`: each request must be the recorded one; takes recordings. `cursor`: calls are played in the
-    recorded order, whatever is asked; takes session logs. Absent: whichever the file is for."""
+    mode: Literal["strict", "refresh", "cursor"] | None = None
+    """`strict`: each request must be the recorded one; takes recordings. `refresh`: as `strict`, but nothing
+    is compared, so that a `recorder` writes down what is asked now. `cursor`: calls are played in the recorded
+    order, whatever is asked; takes session logs. Absent: `strict` for a recording, else `cursor`."""
     file: str | None = None
     """Recording or fixture of the first session; default: the variable DSH_SNAPSHOT_FILE."""
     files: list[str] = []
@@ -187,15 +188,15 @@ class ReplayEntry(Entry):
         """
         config: ReplayConfig = self.config
         paths = [Path(path) for path in (_first_file(config), *config.files)]
-        if config.mode == "strict" or (config.mode is None and is_recording(paths[0])):
+        if config.mode in ("strict", "refresh") or (config.mode is None and is_recording(paths[0])):
             player = Player(
                 [read_recording(path) for path in paths],
                 config.tools,
                 config.on_divergence,
                 config.recorded_pace,
+                compares=config.mode != "refresh",
             )
             scope.defer(scope.get(Traffic).add(player, plays=True))
-            scope.provide(Player, player)
             yield
             return
         scripts = _read_scripts(config)

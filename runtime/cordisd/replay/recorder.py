@@ -57,10 +57,11 @@ class Recorder(Tap):
             file = self._files[start.session_id] = self._begin(start)
         file.write({"type": "prompt", "turn": start.turn, "content": file.rules.value(start.content)})
 
-    def note_result(self, session_id: str, outcome: ToolOutcome) -> None:
+    def note_result(self, session_id: str, outcome: ToolOutcome) -> JsonObject | None:
         file = self._files.get(session_id)
         if file is not None:
             file.add(result_line(outcome._replace(text=file.rules.text(outcome.text))))
+        return None
 
     def turn_ended(self, session_id: str, turn: int, stop_reason: str) -> None:
         file = self._files.get(session_id)

@@ -89,9 +89,9 @@ class Tap(Protocol):
         """The result of a call that is not to be run; None: run it."""
         return None
 
-    def note_result(self, session_id: str, outcome: ToolOutcome) -> None:
-        """A call has a result, and the log has it."""
-        return
+    def note_result(self, session_id: str, outcome: ToolOutcome) -> JsonObject | None:
+        """A call has a result, and the log has it. What is returned is logged as a `replay/divergence`."""
+        return None
 
     def end_turn(self, session_id: str, turn: int) -> None:
         """The model is done; the turn has succeeded unless this raises."""
