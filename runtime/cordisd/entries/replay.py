@@ -72,8 +72,8 @@ class ReplayConfig(EntryConfig):
 
     mode: Literal["strict", "refresh", "cursor"] | None = None
     """`strict`: each request must be the recorded one; takes recordings. `refresh`: as `strict`, but nothing
-    is compared, so that a `recorder` writes down what is asked now. `cursor`: calls are played in the recorded
-    order, whatever is asked; takes session logs. Absent: `strict` for a recording, else `cursor`."""
+    is compared, so that a `recorder` writes down what is asked now. `cursor`: calls are played in the
+    recorded order, whatever is asked; takes session logs. Absent: `strict` for a recording, else `cursor`."""
     file: str | None = None
     """Recording or fixture of the first session; default: the variable DSH_SNAPSHOT_FILE."""
     files: list[str] = []

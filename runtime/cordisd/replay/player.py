@@ -51,7 +51,7 @@ class Player(Tap):
     pace: bool = False
     """Whether chunks come when they came; else at once."""
     compares: bool = True
-    """False, to record anew what is asked now: answers are played in the recorded order, whatever is asked."""
+    """False, to record anew what is asked: answers are played in the recorded order, whatever it is."""
     _workspaces: dict[str, str] = field(default_factory=dict)
     _cursors: dict[str, _Cursor] = field(default_factory=dict)
 

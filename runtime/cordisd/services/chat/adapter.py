@@ -126,9 +126,8 @@ class ChatAdapter:
         async with AsyncExitStack() as held:
             if self._places is not None:
                 await held.enter_async_context(self._places)
-            transport = self._connected()
             try:
-                endpoint = OFFLINE if transport.is_offline else self._settings.find_endpoint(self._environ)
+                endpoint = self._endpoint()
             except CredentialError as error:
                 yield [failed({"message": str(error), "code": error.code})]
                 return
@@ -138,7 +137,7 @@ class ChatAdapter:
                 request.call_ids.__contains__, first_call_number=len(request.messages) + 1
             )
             try:
-                response = await transport.post(request, endpoint.completions_url, headers, body)
+                response = await self._connected().post(request, endpoint.completions_url, headers, body)
                 held.callback(response.close)
                 if 200 <= response.status < 300:
                     while not completion.finished:
@@ -166,6 +165,12 @@ class ChatAdapter:
 
     def _catalog_model(self, model: str) -> CatalogModel:
         return self._settings.models.get(model, self._settings.other_models)
+
+    def _endpoint(self) -> Endpoint:
+        taps = self._traffic.taps if self._traffic is not None else ()
+        if taps and self._connected().is_offline:
+            return OFFLINE
+        return self._settings.find_endpoint(self._environ)
 
     def _connected(self) -> Transport:
         if self._transport is None:
