@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
+from cordisd.mock import MockModel, Reply
 from cordisd.services.chat.adapter import ChatAdapter, ChatSettings
 from cordisd.services.chat.endpoint import Endpoint
 from cordisd.services.models import ModelRequest, RequestConfig
 from cordisd.services.tools import ToolSchema
-from mock_chat import MockChat, Reply
 
 Chunk = dict[str, Any]
 KEY = "sk-secret-123456"
@@ -40,11 +40,11 @@ async def chunks_of(adapter: ChatAdapter, asked: ModelRequest | None = None) -> 
         return [chunk async for batch in batches for chunk in batch]
 
 
-def ask(*replies: Reply, n: int = 1, **settings: Any) -> tuple[list[Chunk], MockChat]:
+def ask(*replies: Reply, n: int = 1, **settings: Any) -> tuple[list[Chunk], MockModel]:
     """The chunks of the last of `n` requests, and the server."""
 
-    async def scenario() -> tuple[list[Chunk], MockChat]:
-        async with MockChat(replies) as mock:
+    async def scenario() -> tuple[list[Chunk], MockModel]:
+        async with MockModel(replies) as mock:
             adapter = adapter_for(mock.url, **settings)
             try:
                 for _ in range(n):

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cordisd.mock import MockModelThread, Received, Reply, text
 from daemon import Daemon
-from mock_chat import MockChatThread, Recorded, Reply, text
 
 TESTS = Path(__file__).parent
 PERSONA = "You are a helpful software engineer assistant."
@@ -35,14 +35,14 @@ class Conversations:
         """Have these replies given, one after the other, to the conversation that begins with `prompt`."""
         self._planned[prompt] += replies
 
-    def __call__(self, request: Recorded) -> Reply:
+    def __call__(self, request: Received) -> Reply:
         body = request.json
         prompt = next(one["content"] for one in body["messages"] if one["role"] == "user")
         self.received[prompt].append(body)
         self.bodies[prompt].append(request.body)
         planned = self._planned[prompt]
         reply = planned.pop(0) if planned else text("ok")
-        return reply if isinstance(reply, Reply) else reply()
+        return reply() if callable(reply) else reply
 
     def systems(self, prompt: str) -> list[str | None]:
         """The system prompt of each request of a conversation; None: it had none."""
@@ -76,7 +76,7 @@ def hosted(
     model = Conversations()
     command = [sys.executable, "-m", "cordisd", "serve", "--stdio", composition]
     with (
-        MockChatThread(model) as mock,
+        MockModelThread(model) as mock,
         Daemon(
             folder / "w",
             model_url=mock.url,

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
+from cordisd.mock import MockModelThread, Received, Reply, calls, text
 from daemon import Daemon
-from mock_chat import MockChatThread, Recorded, Reply, calls, text
 
 Call = dict[str, Any]
 
 _session_numbers = count(1)
 
 
-def follow_the_prompt(request: Recorded) -> Reply:
+def follow_the_prompt(request: Received) -> Reply:
     """The model: its prompt is a JSON list of steps, each a list of argument texts of calls."""
     messages = _last_turn(request)
     steps = json.loads(_text_of(messages[0]))
@@ -33,7 +33,7 @@ def follow_the_prompt(request: Recorded) -> Reply:
     return calls(*((f"s{step}c{n}", "str_replace_editor", raw) for n, raw in enumerate(steps[step])))
 
 
-def _last_turn(request: Recorded) -> list[Call]:
+def _last_turn(request: Received) -> list[Call]:
     """The messages from the last prompt on."""
     messages: list[Call] = request.json["messages"]
     return messages[max(at for at, message in enumerate(messages) if message["role"] == "user") :]
@@ -49,7 +49,7 @@ def _text_of(message: Call) -> str:
 class EditorDaemon:
     """A daemon with the mock model that its sessions talk to."""
 
-    def __init__(self, daemon: Daemon, mock: MockChatThread, control: Path, number_gap: str) -> None:
+    def __init__(self, daemon: Daemon, mock: MockModelThread, control: Path, number_gap: str) -> None:
         self.daemon = daemon
         self._mock = mock
         self._control = control
@@ -150,7 +150,7 @@ def editor_host(
     control = folder / "control"
     control.write_text("control\n\t$&\n")
     argv = [*(prefix or []), sys.executable, "-m", "cordisd", "serve", "--stdio", str(composition)]
-    with MockChatThread(follow_the_prompt) as mock, Daemon(cwd, model_url=mock.url, argv=argv) as daemon:
+    with MockModelThread(follow_the_prompt) as mock, Daemon(cwd, model_url=mock.url, argv=argv) as daemon:
         daemon.initialize()
         yield EditorDaemon(daemon, mock, control, number_gap)
 

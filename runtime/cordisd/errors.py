@@ -21,6 +21,7 @@
     ├── ProfileError                -32603  a frozen profile breaks a rule, or its lock file cannot be read
     │   ├── ProfileHashMismatchError  2301  a frozen profile is not what was locked; nothing is sent
     │   └── ProfileOverrideError      2303  something would change a pinned value; it is refused
+    ├── ReplayMismatchError         -32030  a replay does not do what its recording has; carries a diff
     └── LogError                    -32010
         ├── LogWriteError           -32011  an event could not be made durable; ends the session
         ├── LogCorruptError         -32012  damage inside committed data; nothing was changed
@@ -177,6 +178,13 @@ class ProfileOverrideError(ProfileError):
 
     rpc_code = 2303
     code_name = "profile_override_refused"
+
+
+class ReplayMismatchError(CordisError):
+    """A request, a tool result or the end of a turn is not what was recorded. The message holds the diff."""
+
+    rpc_code = -32030
+    code_name = "replay_mismatch"
 
 
 class LogError(CordisError):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import mock_chat as model
 from cli.conftest import MODEL, ROSTER, Ended, Folder
+from cordisd import mock as model
 from daemon import Daemon
 
 PROMPT = 'Gr\u00fc\u00df {{cwd}} \u2028 und \\ "alle" \U0001f600\n'
@@ -33,7 +33,7 @@ def test_a_rendered_request_is_what_the_model_gets_of_every_shipped_agent(
     cwd = tmp_path / "work"
     cwd.mkdir()
     hosted: list[str | None] = [None, "minimal", "rl-minimal-v1"]
-    with model.MockChatThread([model.text("ok")] * 4) as mock:
+    with model.MockModelThread([model.text("ok")] * 4) as mock:
         with Daemon(cwd, composition="host", model_url=mock.url) as daemon:
             _begin(daemon, cwd, hosted)
         with Daemon(cwd, model_url=mock.url) as daemon:

@@ -16,8 +16,8 @@ from typing import Any
 import pexpect
 import pytest
 
-import mock_chat as model
 import processes
+from cordisd import mock as model
 from cordisd.cli import run as command
 from daemon import clean_environment
 from measure import PATIENCE_S, SOON_S
@@ -61,7 +61,7 @@ def shell(tmp_path: Path) -> Shell:
 
 def test_the_answer_alone_goes_to_stdout_and_the_story_to_stderr(shell: Shell) -> None:
     script = [model.call("c1", "bash", {"command": "echo out; exit 3"}), model.text("All ", "done.")]
-    with model.MockChatThread(script) as mock:
+    with model.MockModelThread(script) as mock:
         done = shell.run("do it", "--base-url", mock.url)
     assert (done.returncode, done.stdout) == (0, "All done.\n")
     assert "$ echo out; exit 3\n  out\n" in done.stderr
@@ -71,7 +71,7 @@ def test_the_answer_alone_goes_to_stdout_and_the_story_to_stderr(shell: Shell) -
 
 
 def test_json_prints_one_document_with_the_outcome(shell: Shell) -> None:
-    with model.MockChatThread([model.text("caf\u00e9")]) as mock:
+    with model.MockModelThread([model.text("caf\u00e9")]) as mock:
         done = shell.run("-", "--json", "--base-url", mock.url, "--session", "s1", text="from stdin")
     document = json.loads(done.stdout)
     log = Path(document.pop("logPath"))
@@ -90,7 +90,7 @@ def test_json_prints_one_document_with_the_outcome(shell: Shell) -> None:
 
 
 def test_a_session_is_begun_and_then_continued(shell: Shell) -> None:
-    with model.MockChatThread([model.text("one"), model.text("two")]) as mock:
+    with model.MockModelThread([model.text("one"), model.text("two")]) as mock:
         assert shell.run("first", "--session", "s1", "--base-url", mock.url).stdout == "one\n"
         assert shell.run("second", "--session", "s1", "--base-url", mock.url).stdout == "two\n"
     said = [m["content"] for m in mock.requests[1].json["messages"] if m["role"] != "system"]
@@ -98,7 +98,7 @@ def test_a_session_is_begun_and_then_continued(shell: Shell) -> None:
 
 
 def test_a_failed_run_exits_1_and_tells_the_providers_text(shell: Shell) -> None:
-    with model.MockChatThread([model.error(401, "that key is not ours")]) as mock:
+    with model.MockModelThread([model.error(401, "that key is not ours")]) as mock:
         done = shell.run("do it", "--base-url", mock.url)
     assert (done.returncode, done.stdout) == (1, "")
     assert "that key is not ours (AUTH, HTTP 401)" in done.stderr
@@ -134,7 +134,7 @@ def test_a_wrong_command_line_exits_2_with_one_reason(shell: Shell, words: list[
 
 def test_key_and_address_travel_as_a_pair(shell: Shell) -> None:
     foreign = {"DEEPSEEK_API_KEY": "deepseek-secret", "OPENAI_API_KEY": "openai-secret"}
-    with model.MockChatThread([model.text("a"), model.text("b")]) as mock:
+    with model.MockModelThread([model.text("a"), model.text("b")]) as mock:
         shell.run("x", "--base-url", mock.url, **foreign)
         shell.run("x", "--base-url", mock.url, "--api-key-env", "MINE", MINE="my-secret", **foreign)
     sent = [request.header("authorization") for request in mock.requests]
@@ -176,7 +176,7 @@ def test_model_and_session_root_come_from_flag_then_variable_then_default(tmp_pa
 
 
 def test_ctrl_c_cancels_the_turn_exits_130_and_leaves_a_valid_log(shell: Shell) -> None:
-    with model.MockChatThread([SLEEP]) as mock:
+    with model.MockModelThread([SLEEP]) as mock:
         child = start(shell, "--base-url", mock.url)
         wait_for(child, "$ echo begun; sleep 60")
         child.send_signal(signal.SIGINT)
@@ -189,7 +189,7 @@ def test_ctrl_c_cancels_the_turn_exits_130_and_leaves_a_valid_log(shell: Shell) 
 
 
 def test_a_second_ctrl_c_kills_the_daemon_at_once(shell: Shell) -> None:
-    with model.MockChatThread([SLEEP]) as mock:
+    with model.MockModelThread([SLEEP]) as mock:
         child = start(shell, "--base-url", mock.url)
         wait_for(child, "$ echo begun; sleep 60")
         [daemon] = processes.children(child.pid)
@@ -218,7 +218,7 @@ def test_ctrl_c_before_the_daemon_is_ready_exits_130(shell: Shell, tmp_path: Pat
 def test_a_terminal_gets_a_living_status_line_and_colours(shell: Shell) -> None:
     script = [model.call("c1", "bash", {"command": "sleep 0.5; printf '\\033[31mred'"}), model.text("Done.")]
     env = shell.env | {"TERM": "xterm"}
-    with model.MockChatThread(script) as mock:
+    with model.MockModelThread(script) as mock:
         words = [*COMMAND[1:], *shell.arguments, "do it", "--base-url", mock.url]
         child = pexpect.spawn(COMMAND[0], words, env=env, encoding="utf-8", timeout=20, dimensions=(24, 60))
         child.logfile_read = screen = io.StringIO()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import mock_chat as model
 from cli.conftest import Folder
+from cordisd import mock as model
 from cordisd.cli import run as command
 from cordisd_sdk.launch import check_options, command_line
 from daemon import clean_environment
@@ -36,7 +36,7 @@ def test_a_preset_of_the_host_runs_as_it_is_rendered(folder: Folder) -> None:
         "preset", "render", "rl-minimal-v1", "--prompt", "do it", "--cwd", str(folder.root / "work")
     )
     digest = json.loads(folder.run_bare("preset", "list", "--json").out)["presets"][1]["digest"]
-    with model.MockChatThread([model.text("done"), model.text("again")]) as mock:
+    with model.MockModelThread([model.text("done"), model.text("again")]) as mock:
         words = ["--preset", "rl-minimal-v1", "--session", "s1", "--base-url", mock.url]
         done = _run(folder.root, *words, "--require-preset", digest)
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
@@ -48,7 +48,7 @@ def test_a_preset_of_the_host_runs_as_it_is_rendered(folder: Folder) -> None:
 
 
 def test_another_digest_or_an_unknown_preset_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    with model.MockChatThread([]) as mock:
+    with model.MockModelThread([]) as mock:
         other = _run(tmp_path, "--base-url", mock.url, "--require-preset", f"sha256:{'0' * 64}")
         unknown = _run(tmp_path, "--base-url", mock.url, "--preset", "minmal")
         assert mock.requests == []
@@ -61,7 +61,7 @@ def test_another_digest_or_an_unknown_preset_is_refused_before_anything_is_sent(
 def test_patches_apply_to_the_composition_in_their_order(tmp_path: Path) -> None:
     for name, text in (("a.yml", "Once."), ("b.yml", "Twice.")):
         (tmp_path / name).write_text(f"- {{id: persona, config: {{text: {text}, complete: true}}}}\n")
-    with model.MockChatThread([model.text("done")]) as mock:
+    with model.MockModelThread([model.text("done")]) as mock:
         done = _run(tmp_path, "--base-url", mock.url, "--patch", "a.yml", "--patch", "b.yml")
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
         assert mock.requests[0].json["messages"][0] == {"role": "system", "content": "Twice."}

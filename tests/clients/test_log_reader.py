@@ -6,13 +6,13 @@ from pathlib import Path
 
 import agent_trajviz
 
+from cordisd.mock import MockModelThread, call, text
 from daemon import Daemon
-from mock_chat import MockChatThread, call, text
 
 
 def test_the_reader_shows_our_turns_tools_and_tokens(tmp_path: Path) -> None:
     script = [call("c1", "bash", {"command": "echo shown"}), text("final ", "words")]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.run("s", "a question")
         [path] = daemon.sessions.glob("*/s/session.jsonl")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from cordisd.mock import MockModelThread, Received, Reply, calls, error, text
 from daemon import clean_environment, module_path
 from measure import SOON_S
-from mock_chat import MockChatThread, Recorded, Reply, calls, error, text
 from processes import gone_within
 
 VERSIONS = ("0.1.1rc1", "0.1.5rc1", "0.2.1rc2")
@@ -38,7 +38,7 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return version, folder
 
 
-def answer(request: Recorded) -> Reply:
+def answer(request: Received) -> Reply:
     """What the model says to the last prompt; after tool results it is done."""
     last = request.json["messages"][-1]
     if last["role"] == "tool":
@@ -85,7 +85,7 @@ def drive(client: tuple[str, Path], scenario: str, work: Path, url: str, marker:
 def test_a_conversation_with_tools_a_queue_and_an_error(client: tuple[str, Path], tmp_path: Path) -> None:
     work = tmp_path / "w"
     work.mkdir()
-    with MockChatThread(answer) as mock:
+    with MockModelThread(answer) as mock:
         seen = drive(client, "converse", work, mock.url)
     assert (seen["text"]["final"], seen["text"]["finish"]) == ("hello", "completed")
     assert seen["streamed"] >= 2
@@ -112,7 +112,7 @@ def test_closing_mid_command_is_prompt_and_leaves_no_process(
     work = tmp_path / "w"
     work.mkdir()
     marker = f"close-{tmp_path.name}-{os.getpid()}"
-    with MockChatThread(answer) as mock:
+    with MockModelThread(answer) as mock:
         seen = drive(client, "close_mid_command", work, mock.url, marker)
     assert seen["exit"] == 0
     assert seen["took_s"] < SOON_S, "the command would run for minutes"
@@ -124,7 +124,7 @@ def test_the_newest_client_resumes_a_stored_session(client: tuple[str, Path], tm
         pytest.skip("older clients cannot resume")
     work = tmp_path / "w"
     work.mkdir()
-    with MockChatThread(answer) as mock:
+    with MockModelThread(answer) as mock:
         drive(client, "converse", work, mock.url)
         seen = drive(client, "resume", work, mock.url)
         assert seen["after"]["final"] == "hello"

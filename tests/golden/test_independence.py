@@ -13,12 +13,12 @@ import pytest
 
 from cordisd.agent.preset import AGENT_FILE
 from cordisd.agent.profile import LOCK_FILE, read_locks
+from cordisd.mock import MockModel, MockModelThread, Received, text
 from cordisd.shipped import presets_folder
 from daemon import Daemon
 from frozen_presets import lock
 from golden_files import GOLDEN
 from launches import open_to_all
-from mock_chat import MockChat, MockChatThread, Recorded, text
 
 PROMPT: Final = "Say hello."
 NOISE: Final = "something else"
@@ -123,7 +123,7 @@ def golden_body(name: str, cwd: Path) -> bytes:
     return (GOLDEN / "first_requests" / f"{name}.json").read_bytes().replace(b"/work", str(cwd).encode())
 
 
-def first_requests(daemon: Daemon, mock: MockChat, place: str) -> tuple[list[bytes], list[str]]:
+def first_requests(daemon: Daemon, mock: MockModel, place: str) -> tuple[list[bytes], list[str]]:
     """The first request of each agent, and their digests, while other sessions run."""
     start = len(mock.requests)
     for number in range(3):
@@ -141,7 +141,7 @@ def first_requests(daemon: Daemon, mock: MockChat, place: str) -> tuple[list[byt
     return [one.body for one in mine], digests
 
 
-def asks(request: Recorded, prompt: str) -> bool:
+def asks(request: Received, prompt: str) -> bool:
     return {"role": "user", "content": prompt} in request.json["messages"]
 
 
@@ -150,7 +150,7 @@ def test_the_first_request_of_every_agent_is_the_golden_one_at_every_place(
 ) -> None:
     places = [name for name in PLACES if name != "keyless" and (name != "nobody" or can_become_nobody())]
     seen: list[list[str]] = []
-    with MockChatThread(lambda _: text("hello")) as mock:
+    with MockModelThread(lambda _: text("hello")) as mock:
         for place in places:
             with start(place, mock.url) as daemon:
                 digest = daemon.initialize()["digest"]
@@ -167,7 +167,7 @@ def test_the_first_request_of_every_agent_is_the_golden_one_at_every_place(
 
 
 def test_the_minimal_composition_sends_its_golden_request_elsewhere_too(start: Start) -> None:
-    with MockChatThread(lambda _: text("hello")) as mock, start("elsewhere", mock.url, "minimal") as daemon:
+    with MockModelThread(lambda _: text("hello")) as mock, start("elsewhere", mock.url, "minimal") as daemon:
         daemon.initialize()
         daemon.run("s", PROMPT)
     assert [request.body for request in mock.requests] == [golden_body("minimal.cordis", daemon.cwd)]

@@ -16,10 +16,10 @@ from typing import Any, Final
 import pytest
 
 from cordisd.agent.fingerprint import canonical_json
+from cordisd.mock import MockModelThread, Received, Reply, call, text
 from daemon import Daemon
 from frozen_presets import freeze, host_daemon, lock
 from golden_files import check
-from mock_chat import MockChatThread, Recorded, Reply, call, text
 
 PROMPT: Final = "Say hello."
 VARIABLES: Final = {"cwd": "/work", "model": "deepseek-v4-flash", "prompt": PROMPT}
@@ -87,13 +87,13 @@ def test_the_minimal_composition_and_the_minimal_preset_send_the_same(
 
 
 def test_the_released_profile_has_the_pinned_hashes_in_the_first_and_the_second_turn(tmp_path: Path) -> None:
-    def answer(request: Recorded) -> Reply:
+    def answer(request: Received) -> Reply:
         is_first = len(request.json["messages"]) == 2
         return call("c", "bash", {"command": "echo hello"}) if is_first else text("hello")
 
     root = tmp_path / "presets"
     freeze(root, "rl-minimal-v1")
-    with MockChatThread(answer) as mock, host_daemon(tmp_path / "w", root, mock.url) as daemon:
+    with MockModelThread(answer) as mock, host_daemon(tmp_path / "w", root, mock.url) as daemon:
         daemon.initialize()
         lock(daemon, root, "rl-minimal-v1")
         daemon.request("session/create", {"sessionId": "s", "preset": "rl-minimal-v1"})

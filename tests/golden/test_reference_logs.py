@@ -71,11 +71,11 @@ def test_a_recorded_session_gives_the_recorded_notifications(scenario: str, tmp_
 
 
 def test_the_published_composition_loads_and_runs(tmp_path: Path) -> None:
-    from mock_chat import MockChatThread, call, text
+    from cordisd.mock import MockModelThread, call, text
 
     composition = LOGS.parents[1] / "bench" / "reference.cordis.yml"
     script = [call("c1", "bash", {"command": "echo hi"}), text("end")]
-    with MockChatThread(script) as mock:
+    with MockModelThread(script) as mock:
         with Daemon(tmp_path, model_url=mock.url, composition=composition) as daemon:
             daemon.initialize()
             events = daemon.run("s", "x")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from cordisd.mock import MockModelThread, Received, Reply, call, text
 from daemon import Daemon, module_path
-from mock_chat import MockChatThread, Recorded, Reply, call, text
 
 pytestmark = [pytest.mark.load, pytest.mark.timeout(600)]
 
@@ -57,7 +57,7 @@ class Models:
         self.wrong: list[str] = []
         self.n_floods = 0
 
-    def reply(self, request: Recorded) -> Reply:
+    def reply(self, request: Received) -> Reply:
         """The script of the mock: what is timed is a whole step, the mock's own work excluded."""
         now_s = time.monotonic()
         name = next(m["content"] for m in request.json["messages"] if m["role"] == "user")
@@ -87,7 +87,7 @@ def test_a_flood_costs_little_at_a_time_and_others_go_on(
 ) -> None:
     models = Models(FLOODS[flood], 500 if long else 60)
     watched = tmp_path / "watched.json"
-    with MockChatThread(models.reply) as mock, watching(tmp_path, mock.url, watched) as daemon:
+    with MockModelThread(models.reply) as mock, watching(tmp_path, mock.url, watched) as daemon:
         daemon.initialize()
         daemon.run("warm", "warm 1")
         mock.requests.clear()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from cordisd.mock import MockModelThread, Received, Reply, call, text
 from daemon import Daemon, wait_for_file
-from mock_chat import MockChatThread, Recorded, Reply, call, text
 from processes import children
 from random_calls import RESET, WAS_RESET
 
@@ -71,7 +71,7 @@ class Killed:
         self._leftovers = leftovers
         self.states: list[str] = []
 
-    def reply(self, request: Recorded) -> Reply:
+    def reply(self, request: Received) -> Reply:
         last = request.json["messages"][-1]
         if last["role"] == "user":
             return call(f"look{len(self.states)}", "bash", {"command": 'echo "state: $state"'})
@@ -107,7 +107,7 @@ def test_a_daemon_killed_in_a_command_leaves_nothing_and_the_session_goes_on(
     work, marker = marked(tmp_path, chance)
     models = Killed(chance, marker)
     took, n_left = [], []
-    with MockChatThread(models.reply) as mock:
+    with MockModelThread(models.reply) as mock:
         for number in range(n_kills):
             with Daemon(work, model_url=mock.url) as daemon:
                 daemon.initialize()
@@ -131,7 +131,7 @@ def test_a_daemon_killed_at_its_start_leaves_nothing_and_the_next_one_starts(
     n_kills = 300 if long else 20
     work, marker = marked(tmp_path, chance)
     took = []
-    with MockChatThread(lambda _: text("done")) as mock:
+    with MockModelThread(lambda _: text("done")) as mock:
         for number in range(n_kills):
             with Daemon(work, model_url=mock.url) as daemon:
                 if chance.random() < 0.5:
@@ -157,7 +157,7 @@ def test_a_daemon_killed_at_its_start_leaves_nothing_and_the_next_one_starts(
 def test_a_stopped_guardian_wakes_when_the_daemon_is_killed(tmp_path: Path, seed: int) -> None:
     chance = random.Random(f"{seed} stopped")
     work, marker = marked(tmp_path, chance)
-    with MockChatThread(Killed(chance, marker).reply) as mock, Daemon(work, model_url=mock.url) as daemon:
+    with MockModelThread(Killed(chance, marker).reply) as mock, Daemon(work, model_url=mock.url) as daemon:
         daemon.initialize()
         starting(daemon, "s", "go")
         wait_for_file(work / "up")
@@ -173,7 +173,7 @@ def test_when_the_guardian_is_killed_the_daemon_ends_what_it_leaves_and_says_so(
     chance = random.Random(f"{seed} guardian")
     work, marker = marked(tmp_path, chance)
     models = Killed(chance, marker)
-    with MockChatThread(models.reply) as mock, Daemon(work, model_url=mock.url) as daemon:
+    with MockModelThread(models.reply) as mock, Daemon(work, model_url=mock.url) as daemon:
         daemon.initialize()
         starting(daemon, "s", "go")
         wait_for_file(work / "up")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from cordisd.mock import MockModelThread, Received, Reply, calls, error, text
 from daemon import Daemon
 from measure import SOON_S
-from mock_chat import MockChatThread, Recorded, Reply, calls, error, text
 from processes import children, descendants, footprint, gone
 from random_calls import TIMEOUT_S, Call, Rollout
 
@@ -42,7 +42,7 @@ class Models:
         self.n_checked = 0
         self.wrong: list[str] = []
 
-    def reply(self, request: Recorded) -> Reply:
+    def reply(self, request: Received) -> Reply:
         """The script of the mock."""
         messages = request.json["messages"]
         name = next(message["content"] for message in messages if message["role"] == "user")
@@ -136,7 +136,7 @@ def test_ten_thousand_calls_are_right_in_time_and_leave_nothing(
     argv += ["--patch", str(tmp_path / "patch.yml")]
     models = Models(seed, work)
     with (
-        MockChatThread(models.reply) as mock,
+        MockModelThread(models.reply) as mock,
         Daemon(work, model_url=mock.url, argv=argv, TMPDIR=str(temporary)) as daemon,
     ):
         daemon.initialize()

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-import mock_chat as model
 import processes
+from cordisd import mock as model
 from cordisd_sdk import AsyncClient, Client, ConnectionClosedError, RequestTimeoutError, RpcError, RunResult
 from measure import SOON_S
 
@@ -56,7 +56,7 @@ def with_client(
 ) -> T:
     async def main() -> T:
         async with (
-            model.MockChat(script) as mock,
+            model.MockModel(script) as mock,
             AsyncClient(**place.options(mock.url, **options)) as client,
         ):
             return await work(client)
@@ -123,7 +123,7 @@ def test_prompts_to_a_new_session_run_in_the_order_in_which_they_were_sent(place
             await asyncio.sleep(0.001)
         return await asyncio.gather(*runs)
 
-    def reply(request: model.Recorded) -> model.Reply:
+    def reply(request: model.Received) -> model.Reply:
         return model.text("to " + request.json["messages"][-1]["content"])
 
     results = with_client(place, reply, work)
@@ -170,7 +170,7 @@ def test_cancelling_a_run_ends_its_turn_but_keeps_the_queue_and_other_sessions(p
             await run
         return await queued, await other
 
-    def reply(request: model.Recorded) -> model.Reply:
+    def reply(request: model.Received) -> model.Reply:
         last = request.json["messages"][-1]["content"]
         return SLEEP if last == "sleep" else model.text(f"answer to {last}")
 
@@ -225,7 +225,7 @@ def test_a_prompt_of_five_megabytes_arrives_whole(place: Place) -> None:
     text = "\u00e9x" * 750_000  # seven bytes each on the wire
     sizes: list[int] = []
 
-    def reply(request: model.Recorded) -> model.Reply:
+    def reply(request: model.Received) -> model.Reply:
         sizes.append(len(request.json["messages"][-1]["content"]))
         return model.text("ok")
 
@@ -267,7 +267,7 @@ def test_a_repeated_idempotency_key_gives_the_first_prompt_back(place: Place) ->
 def test_a_session_is_closed_and_resumed_with_its_history(place: Place) -> None:
     bodies: list[Any] = []
 
-    def reply(request: model.Recorded) -> model.Reply:
+    def reply(request: model.Received) -> model.Reply:
         bodies.append(request.json)
         return model.text(f"answer {len(bodies)}")
 
@@ -303,7 +303,7 @@ def test_steer_and_working_directory_reach_the_session(place: Place) -> None:
     (place.workspace / "sub").mkdir()
     seen: list[Any] = []
 
-    def reply(request: model.Recorded) -> model.Reply:
+    def reply(request: model.Received) -> model.Reply:
         seen.append([m["content"] for m in request.json["messages"] if m["role"] == "user"])
         return model.call("c1", "bash", {"command": "pwd"}) if len(seen) == 1 else model.text("ok")
 
@@ -321,7 +321,7 @@ def test_steer_and_working_directory_reach_the_session(place: Place) -> None:
 
 def test_the_synchronous_client_has_the_same_surface(place: Place) -> None:
     script = [model.text("one"), model.call("c1", "bash", {"command": "echo hi"}), model.text("two")]
-    with model.MockChatThread(script) as mock:
+    with model.MockModelThread(script) as mock:
         with Client(**place.options(mock.url)) as client:
             client.ping()
             assert client.server["serverInfo"]["name"] == "cordisd"

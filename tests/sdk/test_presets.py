@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from conversations import PERSONA, Conversations, persona, write_preset
+from cordisd.mock import MockModelThread
 from cordisd_sdk import AsyncClient, Client, RpcError
-from mock_chat import MockChatThread
 
 
 def options(folder: Path, url: str, **more: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def test_a_client_and_a_session_choose_their_presets(tmp_path: Path) -> None:
             await client.session("e", preset="other", require_preset=made["digest"]).run("e")
             assert [one["sessionId"] for one in await client.list()] == ["a", "b", "e"]
 
-    with MockChatThread(model) as mock:
+    with MockModelThread(model) as mock:
         asyncio.run(work(mock.url))
     assert {name: model.systems(name) for name in ("a", "b", "e")} == {
         "a": [PERSONA],
@@ -59,7 +59,7 @@ def test_a_client_and_a_session_choose_their_presets(tmp_path: Path) -> None:
 
 def test_a_client_that_requires_a_digest_starts_with_that_agent_only(tmp_path: Path) -> None:
     model = Conversations()
-    with MockChatThread(model) as mock:
+    with MockModelThread(model) as mock:
         with Client(**options(tmp_path, mock.url, preset="minimal")) as client:
             digest = client.server["digest"]
         with Client(**options(tmp_path, mock.url, preset="minimal", require_preset=digest)) as client:

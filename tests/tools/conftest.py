@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from cordisd.mock import MockModelThread, Received, Reply, calls, text
 from cordisd.shell.report import RESET_NOTICE
 from daemon import Daemon
 from measure import QUICK_S
-from mock_chat import MockChatThread, Recorded, Reply, calls, text
 from processes import children, descendants, gone
 
 Call = str | dict[str, Any]
@@ -61,7 +61,7 @@ class Bench:
         """Sessions not closed yet."""
         self._n_seen = 0
         """Frames of the daemon that have been looked at."""
-        self._model = MockChatThread(self._reply)
+        self._model = MockModelThread(self._reply)
         self._mock = self._model.__enter__()
         self.daemon = Daemon(
             work, model_url=self._mock.url, argv=argv, HOME=str(self.home), **(environment or {})
@@ -154,7 +154,7 @@ class Bench:
         self.daemon.end()
         self._model.__exit__(None, None, None)
 
-    def _reply(self, request: Recorded) -> Reply:
+    def _reply(self, request: Received) -> Reply:
         messages = request.json["messages"]
         self._mock.requests.clear()  # they hold every command of every case
         start = max(n for n, message in enumerate(messages) if message["role"] == "user")

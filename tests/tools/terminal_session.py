@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cordisd.mock import MockModel, MockModelThread, Reply, call, text
 from daemon import Daemon
-from mock_chat import MockChat, MockChatThread, Reply, call, text
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,8 +46,8 @@ def composition(folder: Path, config: str = "{}") -> Path:
 @contextmanager
 def daemon_with(
     script: list[Reply], folder: Path, config: str = "{}", **environment: str
-) -> Iterator[tuple[Daemon, MockChat]]:
-    with MockChatThread(script) as mock:
+) -> Iterator[tuple[Daemon, MockModel]]:
+    with MockModelThread(script) as mock:
         path = composition(folder, config)
         with Daemon(folder, model_url=mock.url, composition=path, **environment) as daemon:
             daemon.initialize()

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from cordisd.mock import MockModelThread, Received, Reply, call
 from daemon import Daemon
 from editor_calls import stages_a_file
 from measure import PATIENCE_S, SOON_S
-from mock_chat import MockChatThread, Recorded, Reply, call
 from processes import gone
 
 REST = "".join(f"line {n}\n" for n in range(600_000))
@@ -25,10 +25,10 @@ MARKS = [f"<{letter * n}>" for n, letter in enumerate("abcdefgh", 1)]
 N_KILLS = 3
 
 
-def edits_for_ever(path: Path) -> Callable[[Recorded], Reply]:
+def edits_for_ever(path: Path) -> Callable[[Received], Reply]:
     """A model that puts one mark after the other in the first line of `path`."""
 
-    def reply(request: Recorded) -> Reply:
+    def reply(request: Received) -> Reply:
         messages: list[dict[str, Any]] = request.json["messages"]
         step = sum(message["role"] == "assistant" for message in messages)
         old, new = (MARKS[(step + n) % len(MARKS)] for n in (0, 1))
@@ -82,7 +82,7 @@ def kill_during_an_edit(tmp_path: Path, path: Path, begun: Callable[[int], Any],
     """Start a daemon that edits `path` for ever; kill it `delay_s` after `begun` of its id is true."""
     cwd = tmp_path / "cwd"
     cwd.mkdir(exist_ok=True)
-    with MockChatThread(edits_for_ever(path)) as mock, Daemon(cwd, model_url=mock.url) as daemon:
+    with MockModelThread(edits_for_ever(path)) as mock, Daemon(cwd, model_url=mock.url) as daemon:
         pid = daemon.process.pid
         daemon.initialize()
         daemon.prompt(f"s{time.monotonic_ns()}", "go")
@@ -159,7 +159,7 @@ def test_a_large_new_file_is_whole_or_not_there(tmp_path: Path, path: Path, chan
         target = path.with_name(f"a{n}")
         arguments = json.dumps({"command": "create", "path": str(target), "file_text": content})
         script = [call("c1", "str_replace_editor", arguments)]
-        with MockChatThread(script) as mock, Daemon(cwd, model_url=mock.url) as daemon:
+        with MockModelThread(script) as mock, Daemon(cwd, model_url=mock.url) as daemon:
             pid = daemon.process.pid
             daemon.initialize()
             daemon.prompt(f"s{n}", "go")

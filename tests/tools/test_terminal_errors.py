@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cordisd.mock import call, text
 from daemon import Daemon
 from measure import PATIENCE_S
-from mock_chat import call, text
 from processes import gone, with_environment
 from tools.terminal_session import Result, act, composition, daemon_with, drive, results
 

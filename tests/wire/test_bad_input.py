@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from cordisd.mock import MockModelThread, call, text
 from daemon import Daemon, clean_environment
-from mock_chat import MockChatThread, call, text
 
 GOOD = Path(__file__).parents[2] / "minimal.cordis.yml"
 
@@ -60,7 +60,7 @@ def test_a_missing_composition_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_key_fails_the_turn_and_names_the_variable(tmp_path: Path) -> None:
-    with MockChatThread([]) as mock, Daemon(tmp_path, model_url=mock.url, DEEPSEEK_API_KEY="") as daemon:
+    with MockModelThread([]) as mock, Daemon(tmp_path, model_url=mock.url, DEEPSEEK_API_KEY="") as daemon:
         daemon.initialize()
         [end] = [event["data"] for event in daemon.run("s", "x") if event["type"] == "turn/end"]
         assert end["reason"]["error"]["code"] == "MISSING_CREDENTIAL"
@@ -85,7 +85,7 @@ def test_a_deleted_workspace_is_said_in_the_result_and_the_shell_still_works(tmp
     work = tmp_path / "deleted"
     work.mkdir()
     script = [call("c1", "bash", {"command": "pwd"}), text("end")]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize(cwd=str(work))
         daemon.request("session/create", {"sessionId": "s"})
         shutil.rmtree(work)
@@ -113,7 +113,7 @@ def test_a_log_that_cannot_be_written_any_more_ends_the_session_loudly(tmp_path:
     argv = [
         "/bin/sh", "-c", f"ulimit -f 8; exec {sys.executable} -m cordisd serve --stdio minimal",
     ]  # fmt: skip
-    with MockChatThread(script) as mock, Daemon(work, model_url=mock.url, argv=argv) as daemon:
+    with MockModelThread(script) as mock, Daemon(work, model_url=mock.url, argv=argv) as daemon:
         daemon.initialize()
         events = daemon.run("s", "x")
         end = events[-1]["data"]
@@ -135,7 +135,7 @@ def test_a_log_that_cannot_be_written_any_more_ends_the_session_loudly(tmp_path:
 def test_a_root_that_vanishes_after_the_start_is_an_error_the_client_sees(tmp_path: Path) -> None:
     work = tmp_path / "w"
     work.mkdir()
-    with MockChatThread([]) as mock, Daemon(work, model_url=mock.url) as daemon:
+    with MockModelThread([]) as mock, Daemon(work, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.sessions.write_text("a file now stands where the logs should go")
         os.sync()

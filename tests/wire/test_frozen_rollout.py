@@ -12,9 +12,9 @@ import pytest
 
 from cordisd.agent.fingerprint import canonical_json
 from cordisd.agent.profile import LOCK_FILE
+from cordisd.mock import MockModel, MockModelThread, Received, Reply, calls, text
 from daemon import Daemon
 from frozen_presets import freeze, host_daemon, lock, refused
-from mock_chat import MockChat, MockChatThread, Recorded, Reply, calls, text
 
 MISMATCH = (2301, "profile_hash_mismatch")
 TRIGGERS = (
@@ -25,7 +25,7 @@ STEPS_PER_TURN = 10
 ID = "one-v1"
 
 
-def answer(request: Recorded) -> Reply:
+def answer(request: Received) -> Reply:
     """Nine steps of tool calls, then the end of the turn."""
     messages = request.json["messages"]
     n_steps = 0
@@ -44,14 +44,14 @@ def rows(log: Path, kind: str) -> list[dict[str, Any]]:
     return [row for row in found if row["type"] == kind]
 
 
-def without_messages(request: Recorded) -> dict[str, Any]:
+def without_messages(request: Received) -> dict[str, Any]:
     return {name: value for name, value in request.json.items() if name != "messages"}
 
 
 def test_a_rollout_of_thirty_steps_and_a_resume_is_one_header_and_one_growing_history(tmp_path: Path) -> None:
     root, work = tmp_path / "presets", tmp_path / "w"
     freeze(root, ID)
-    with MockChatThread(answer) as mock:
+    with MockModelThread(answer) as mock:
         with host_daemon(work, root, mock.url) as daemon:
             daemon.initialize()
             lock(daemon, root, ID)
@@ -82,7 +82,7 @@ def test_a_rollout_of_thirty_steps_and_a_resume_is_one_header_and_one_growing_hi
     assert [row["data"]["reason"]["kind"] for row in rows(log, "turn/end")] == ["completed"] * 3
 
 
-def check_history(mock: MockChat, n_turns: int) -> None:
+def check_history(mock: MockModel, n_turns: int) -> None:
     """Each request's messages begin with those of the one before, and all else is the same."""
     histories = [[canonical_json(one) for one in request.json["messages"]] for request in mock.requests]
     assert len(histories) == n_turns * STEPS_PER_TURN
@@ -94,7 +94,7 @@ def check_history(mock: MockChat, n_turns: int) -> None:
     assert said == ["Say what is here.", TRIGGERS, "Go on."], "and nobody told it where it works"
 
 
-def check_hashes(mock: MockChat, profile: dict[str, str], described: dict[str, Any]) -> None:
+def check_hashes(mock: MockModel, profile: dict[str, str], described: dict[str, Any]) -> None:
     """The hashes are of what was sent, in every request."""
     for request in mock.requests:
         system = request.json["messages"][0]["content"]
@@ -118,7 +118,7 @@ def test_a_session_is_not_resumed_under_changed_content_and_its_log_stays_as_it_
 ) -> None:
     root, work = tmp_path / "presets", tmp_path / "w"
     path = freeze(root, ID)
-    with MockChatThread(lambda _: text("ok")) as mock, host_daemon(work, root, mock.url) as daemon:
+    with MockModelThread(lambda _: text("ok")) as mock, host_daemon(work, root, mock.url) as daemon:
         daemon.initialize()
         lock(daemon, root, ID)
         daemon.request("session/create", {"sessionId": "s", "preset": ID})
@@ -148,7 +148,7 @@ def test_a_session_is_not_resumed_under_changed_content_and_its_log_stays_as_it_
 def test_a_session_that_is_resumed_with_another_model_sends_nothing(tmp_path: Path) -> None:
     root, work = tmp_path / "presets", tmp_path / "w"
     freeze(root, ID)
-    with MockChatThread(lambda _: text("ok")) as mock, host_daemon(work, root, mock.url) as daemon:
+    with MockModelThread(lambda _: text("ok")) as mock, host_daemon(work, root, mock.url) as daemon:
         daemon.initialize()
         lock(daemon, root, ID)
         daemon.request("session/create", {"sessionId": "s", "preset": ID})
@@ -173,7 +173,7 @@ def test_sampling_that_changes_before_a_resume_is_logged_and_a_frozen_session_do
     freeze(root, ID)
     config = "provider: deepseek-official, apiKeyEnv: DEEPSEEK_API_KEY, parameters: {top_p: %s}"
     row = f"- {{id: deepseek, config: {{{config}}}}}\n"
-    with MockChatThread(lambda _: text("ok")) as mock:
+    with MockModelThread(lambda _: text("ok")) as mock:
         with host_daemon(work, root, mock.url, row % 0.5) as daemon:
             daemon.initialize()
             lock(daemon, root, ID)

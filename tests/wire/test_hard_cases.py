@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from cordisd.mock import Hang, MockModelThread, RawReply, call, calls, delta, error, text
 from daemon import Daemon, clean_environment
 from measure import SOON_S
-from mock_chat import Hang, MockChatThread, Reply, call, calls, delta, error, text
 from processes import children, descendants, gone
 
 
@@ -44,7 +44,7 @@ def freeze_log(daemon: Daemon, session: str = "s") -> None:
 
 def test_no_tool_runs_that_the_log_does_not_know_of(tmp_path: Path) -> None:
     script = [calls(("c1", "bash", {"command": UNTIL_GO}), ("c2", "bash", {"command": "touch ran"}))]
-    with MockChatThread([*script, text("end")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([*script, text("end")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "go")
         daemon.wait(lambda: "tool/call" in kinds(daemon))
@@ -58,7 +58,7 @@ def test_no_tool_runs_that_the_log_does_not_know_of(tmp_path: Path) -> None:
 
 
 def test_nothing_reaches_the_model_that_is_not_in_the_log_and_the_queue_hears_of_it(tmp_path: Path) -> None:
-    with MockChatThread([call("c1", "bash", {"command": UNTIL_GO}), text("end")]) as mock:
+    with MockModelThread([call("c1", "bash", {"command": UNTIL_GO}), text("end")]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
             first = daemon.prompt("s", "go")
@@ -77,7 +77,7 @@ def test_nothing_reaches_the_model_that_is_not_in_the_log_and_the_queue_hears_of
 
 
 def test_a_number_that_is_no_number_is_refused_before_it_reaches_a_log(tmp_path: Path) -> None:
-    with MockChatThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.send_raw(request(1, "session/prompt").replace(b"{}", b'{"sessionId":"s","x":1e999}'))
         daemon.send_raw(b'{"jsonrpc":"2.0","id":1e999,"method":"rpc.ping"}\n')
@@ -94,7 +94,7 @@ def test_moving_a_session_does_not_wait_for_the_command_that_runs(tmp_path: Path
         call("c2", "bash", {"command": "pwd"}),
         text("end"),
     ]
-    with MockChatThread([*script, text("more")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([*script, text("more")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "go")
         daemon.wait(lambda: "tool/call" in kinds(daemon))
@@ -114,7 +114,7 @@ def test_moving_a_session_does_not_wait_for_the_command_that_runs(tmp_path: Path
 
 @pytest.mark.parametrize("queue", ["keep", "drop"])
 def test_a_note_that_waits_for_a_prompt_starts_no_turn(queue: str, tmp_path: Path) -> None:
-    with MockChatThread([Reply([delta({"content": "…"}), Hang()]), text("ok")]) as mock:
+    with MockModelThread([RawReply([delta({"content": "…"}), Hang()]), text("ok")]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
             daemon.prompt("s", "go")
@@ -131,7 +131,7 @@ def test_a_note_that_waits_for_a_prompt_starts_no_turn(queue: str, tmp_path: Pat
 
 
 def test_a_prompt_cancelled_in_the_same_breath_is_in_the_history_or_was_dropped(tmp_path: Path) -> None:
-    with MockChatThread([text("ok"), text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([text("ok"), text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.request("session/create", {"sessionId": "s"})
         prompt = request("p", "session/prompt", sessionId="s", contentBlocks=prompt_of("first"))
@@ -147,7 +147,7 @@ def test_a_prompt_cancelled_in_the_same_breath_is_in_the_history_or_was_dropped(
 
 
 def test_racing_closes_end_the_session_once(tmp_path: Path) -> None:
-    with MockChatThread([call("c1", "bash", {"command": "sleep 60"})]) as mock:
+    with MockModelThread([call("c1", "bash", {"command": "sleep 60"})]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
             daemon.prompt("s", "go")
@@ -203,7 +203,7 @@ def test_requests_may_come_from_a_file(tmp_path: Path) -> None:
         assert len(done.stdout.splitlines()) == n_answers
 
 
-FLOOD = Reply([delta({"content": "x" * 50_000})] * 240 + [delta({}, "stop")])
+FLOOD = RawReply([delta({"content": "x" * 50_000})] * 240 + [delta({}, "stop")])
 """More than a transport holds for its reader, which is 8 MiB."""
 
 
@@ -233,7 +233,7 @@ def assert_answered_before_the_end_was_told(daemon: Daemon, number: int) -> None
 
 
 def test_a_session_closed_while_its_reader_is_behind_is_still_told_to_the_end(tmp_path: Path) -> None:
-    with MockChatThread([FLOOD]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([FLOOD]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.pause_reading()
         daemon.initialize()
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})
@@ -248,7 +248,7 @@ def test_a_session_closed_while_its_reader_is_behind_is_still_told_to_the_end(tm
 
 
 def test_a_stopped_guardian_does_not_keep_the_daemon_from_ending(tmp_path: Path) -> None:
-    with MockChatThread([call("c1", "bash", {"command": "echo hi"}), text("end")]) as mock:
+    with MockModelThread([call("c1", "bash", {"command": "echo hi"}), text("end")]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
             daemon.run("s", "go")
@@ -277,7 +277,7 @@ def test_the_parameters_of_a_request_are_in_the_log(tmp_path: Path) -> None:
     work = tmp_path / "w"
     work.mkdir()
     argv = [sys.executable, "-m", "cordisd", "serve", "--stdio", "minimal", "--patch", str(patch)]
-    with MockChatThread([text("ok")]) as mock, Daemon(work, model_url=mock.url, argv=argv) as daemon:
+    with MockModelThread([text("ok")]) as mock, Daemon(work, model_url=mock.url, argv=argv) as daemon:
         daemon.initialize()
         events = daemon.run("s", "x")
         header = next(event["data"] for event in events if event["type"] == "request/header")
@@ -289,15 +289,15 @@ def test_the_parameters_of_a_request_are_in_the_log(tmp_path: Path) -> None:
 
 def test_calls_run_though_the_finish_reason_is_stop(tmp_path: Path) -> None:
     head = {"index": 0, "id": "c1", "function": {"name": "bash", "arguments": '{"command":"echo ran"}'}}
-    replies = [Reply([delta({"tool_calls": [head]}), delta({}, "stop")]), text("end")]
-    with MockChatThread(replies) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    replies = [RawReply([delta({"tool_calls": [head]}), delta({}, "stop")]), text("end")]
+    with MockModelThread(replies) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.run("s", "go")
         assert mock.requests[1].json["messages"][-1]["content"] == "ran"
 
 
 def test_a_retry_after_of_a_second_is_waited_for(tmp_path: Path) -> None:
-    with MockChatThread([error(429, "slow", retry_after="1"), text("ok")]) as mock:
+    with MockModelThread([error(429, "slow", retry_after="1"), text("ok")]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
             began = time.monotonic()
@@ -309,7 +309,7 @@ def test_a_retry_after_of_a_second_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_creation_that_failed_can_be_tried_again(tmp_path: Path) -> None:
-    with MockChatThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.sessions.write_text("in the way")
         code, _ = daemon.refused("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("x")})
@@ -319,8 +319,8 @@ def test_a_creation_that_failed_can_be_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_key_is_remembered_over_a_restart_unless_its_turn_was_cut(tmp_path: Path) -> None:
-    script = [text("done"), Reply([delta({"content": "…"}), Hang()]), text("again")]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    script = [text("done"), RawReply([delta({"content": "…"}), Hang()]), text("again")]
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         first = daemon.prompt("s", "one", idempotencyKey="A")
         daemon.wait_idle("s")
@@ -340,7 +340,7 @@ def test_a_key_is_remembered_over_a_restart_unless_its_turn_was_cut(tmp_path: Pa
 
 
 def test_the_key_of_a_dropped_prompt_may_be_used_again(tmp_path: Path) -> None:
-    with MockChatThread([Reply([delta({"content": "…"}), Hang()]), text("ok")]) as mock:
+    with MockModelThread([RawReply([delta({"content": "…"}), Hang()]), text("ok")]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
             daemon.prompt("s", "runs")
@@ -353,7 +353,7 @@ def test_the_key_of_a_dropped_prompt_may_be_used_again(tmp_path: Path) -> None:
 
 
 def test_what_a_session_was_created_with_survives_a_resume(tmp_path: Path) -> None:
-    with MockChatThread([text("a"), text("b")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([text("a"), text("b")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize(model="base")
         daemon.request("session/create", {"sessionId": "s", "model": "ckpt-7", "maxTokens": 64})
         daemon.run("s", "x")
@@ -365,7 +365,7 @@ def test_what_a_session_was_created_with_survives_a_resume(tmp_path: Path) -> No
 
 
 def test_an_empty_session_leaves_its_id_free(tmp_path: Path) -> None:
-    with MockChatThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.request("session/create", {"sessionId": "s"})
         daemon.request("session/close", {"sessionId": "s"})
@@ -383,13 +383,13 @@ def test_a_directory_that_does_not_exist_makes_no_session(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("length", [240, 250, 255])
 def test_an_id_may_be_as_long_as_a_file_name(length: int, tmp_path: Path) -> None:
-    with MockChatThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         assert daemon.run("i" * length, "x")[-1]["data"]["reason"] == {"kind": "completed"}
 
 
 def test_a_session_resumed_while_its_reader_is_behind_is_told_in_order_and_once(tmp_path: Path) -> None:
-    with MockChatThread([FLOOD, text("after")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([FLOOD, text("after")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.pause_reading()
         daemon.initialize()
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})

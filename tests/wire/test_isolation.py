@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from cordisd.mock import MockModelThread, Received, Reply, calls, text
 from daemon import Daemon
-from mock_chat import MockChatThread, Recorded, Reply, calls, text
 from processes import alive, children, descendants, gone
 
 COMPOSITION = """
@@ -40,7 +40,7 @@ class Model:
     def __init__(self) -> None:
         self.results: list[str] = []
 
-    def __call__(self, request: Recorded) -> Reply:
+    def __call__(self, request: Received) -> Reply:
         messages = request.json["messages"]
         users = [n for n, message in enumerate(messages) if message["role"] == "user"]
         start = max(n for n in users if messages[n]["content"].startswith("["))  # else a note of the daemon
@@ -77,7 +77,7 @@ def test_groups_with_private_terminals_and_files_work_like_any_and_leave_nothing
         return model.results
 
     with (
-        MockChatThread(model) as mock,
+        MockModelThread(model) as mock,
         Daemon(work, model_url=mock.url, composition=composition) as daemon,
     ):
         daemon.initialize()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from cordisd.mock import Hang, MockModelThread, Pause, RawReply, calls, delta, error, stream, text
 from daemon import Daemon, module_path
-from mock_chat import Hang, MockChatThread, Pause, Reply, calls, delta, error, stream, text
 
 TESTS = Path(__file__).parents[1]
 
@@ -59,7 +59,7 @@ def test_parallel_safe_calls_run_together_and_answer_in_model_order(tmp_path: Pa
     made = calls(
         ("c1", "together", {"seconds": 0.3}), ("c2", "together", {"seconds": 0.1}), ("c3", "together", {})
     )
-    with MockChatThread([made, text("end")]) as mock, daemon_with(tmp_path, SLEEPERS, mock.url) as daemon:
+    with MockModelThread([made, text("end")]) as mock, daemon_with(tmp_path, SLEEPERS, mock.url) as daemon:
         daemon.initialize()
         events = daemon.run("s", "go")
         assert story(events) == ["call c1", "call c2", "call c3", "result c1", "result c2", "result c3"]
@@ -73,7 +73,7 @@ def test_an_exclusive_call_is_a_barrier_between_groups(tmp_path: Path) -> None:
         ("c3", "alone", {"seconds": 0.1}),
         ("c4", "together", {}),
     )
-    with MockChatThread([made, text("end")]) as mock, daemon_with(tmp_path, SLEEPERS, mock.url) as daemon:
+    with MockModelThread([made, text("end")]) as mock, daemon_with(tmp_path, SLEEPERS, mock.url) as daemon:
         daemon.initialize()
         events = daemon.run("s", "go")
         assert story(events) == [
@@ -85,14 +85,14 @@ def test_an_exclusive_call_is_a_barrier_between_groups(tmp_path: Path) -> None:
 def test_a_cap_of_one_runs_parallel_safe_calls_one_by_one(tmp_path: Path) -> None:
     made = calls(("c1", "together", {"seconds": 0.1}), ("c2", "together", {}))
     patch = SLEEPERS + "- insert: [{id: agent, name: agent, config: {maxParallelToolCalls: 1}}]\n"
-    with MockChatThread([made, text("end")]) as mock, daemon_with(tmp_path, patch, mock.url) as daemon:
+    with MockModelThread([made, text("end")]) as mock, daemon_with(tmp_path, patch, mock.url) as daemon:
         daemon.initialize()
         assert story(daemon.run("s", "go")) == ["call c1", "result c1", "call c2", "result c2"]
 
 
 def test_a_tool_that_breaks_is_an_error_result_and_the_loop_goes_on(tmp_path: Path) -> None:
     made = calls(("c1", "alone", {"seconds": 0.123}), ("c2", "alone", {}))
-    with MockChatThread([made, text("end")]) as mock, daemon_with(tmp_path, SLEEPERS, mock.url) as daemon:
+    with MockModelThread([made, text("end")]) as mock, daemon_with(tmp_path, SLEEPERS, mock.url) as daemon:
         daemon.initialize()
         events = daemon.run("s", "go")
         assert results(events)[0] == "Error: the tool failed: this tool is broken"
@@ -104,7 +104,7 @@ def test_initialize_waits_for_an_entry_that_mounts_slowly_and_identity_stays_vis
     patch = (
         "- insert: [{id: slow, name: 'loop_entries:SlowEntry'}]\n- {id: persona, config: {text: Be brief.}}\n"
     )
-    with MockChatThread([text("ok")]) as mock, daemon_with(tmp_path, patch, mock.url) as daemon:
+    with MockModelThread([text("ok")]) as mock, daemon_with(tmp_path, patch, mock.url) as daemon:
         began = time.monotonic()
         daemon.initialize()
         assert time.monotonic() - began >= 0.5
@@ -114,7 +114,7 @@ def test_initialize_waits_for_an_entry_that_mounts_slowly_and_identity_stays_vis
 
 def test_a_complete_persona_is_alone_whatever_the_host_adds(tmp_path: Path) -> None:
     patch = "- insert: [{id: slow, name: 'loop_entries:SlowEntry'}]\n"
-    with MockChatThread([text("ok")]) as mock, daemon_with(tmp_path, patch, mock.url) as daemon:
+    with MockModelThread([text("ok")]) as mock, daemon_with(tmp_path, patch, mock.url) as daemon:
         daemon.initialize()
         daemon.run("s", "go")
         assert (
@@ -128,7 +128,7 @@ def test_a_runtime_context_is_told_again_only_when_it_changes(tmp_path: Path) ->
         "- insert: [{id: context, name: 'loop_entries:ContextEntry'}]\n"
         "- {id: persona, config: {text: Be brief.}}\n"
     )
-    with MockChatThread([text("a"), text("b"), text("c")]) as mock:
+    with MockModelThread([text("a"), text("b"), text("c")]) as mock:
         with daemon_with(tmp_path, patch, mock.url) as daemon:
             daemon.initialize()
             for word in ("one", "two", "three"):
@@ -150,7 +150,7 @@ def test_a_tool_order_that_names_a_missing_tool_fails_the_start(tmp_path: Path) 
 def test_a_tool_order_puts_the_tools_of_the_request_in_order(tmp_path: Path) -> None:
     order = "[together, '<unlisted-tools>', bash]"
     patch = SLEEPERS + f"- insert: [{{id: agent, name: agent, config: {{toolOrder: {order}}}}}]\n"
-    with MockChatThread([text("ok")]) as mock, daemon_with(tmp_path, patch, mock.url) as daemon:
+    with MockModelThread([text("ok")]) as mock, daemon_with(tmp_path, patch, mock.url) as daemon:
         daemon.initialize()
         daemon.run("s", "go")
         names = [tool["function"]["name"] for tool in mock.requests[0].json["tools"]]
@@ -168,7 +168,7 @@ def test_loop_settings_that_cannot_work_fail_the_start(config: str, tmp_path: Pa
 def test_max_tokens_early_in_a_turn_is_not_taken_back_and_does_not_leak(tmp_path: Path) -> None:
     """A steer joins the step after the cut one, which then ends the turn well: it stays max-tokens."""
     cut = stream(delta({"content": "cut"}), Pause(0.5), finish="length")
-    with MockChatThread([cut, text("on"), text("next")]) as mock:
+    with MockModelThread([cut, text("on"), text("next")]) as mock:
         with daemon_with(tmp_path, "[]", mock.url) as daemon:
             daemon.initialize()
             daemon.prompt("s", "go")
@@ -183,7 +183,7 @@ def test_max_tokens_early_in_a_turn_is_not_taken_back_and_does_not_leak(tmp_path
 
 
 def test_an_image_that_the_model_cannot_take_ends_the_turn_and_not_the_session(tmp_path: Path) -> None:
-    with MockChatThread([text("fine"), text("still fine")]) as mock:
+    with MockModelThread([text("fine"), text("still fine")]) as mock:
         with daemon_with(tmp_path, "[]", mock.url) as daemon:
             daemon.initialize()
             start = len(daemon.frames)
@@ -201,8 +201,8 @@ def test_an_image_that_the_model_cannot_take_ends_the_turn_and_not_the_session(t
 
 
 def test_prompts_that_a_kill_left_in_the_inbox_run_after_the_next_prompt(tmp_path: Path) -> None:
-    script = [Reply([delta({"content": "…"}), Hang()]), text("a"), text("b")]
-    with MockChatThread(script) as mock, daemon_with(tmp_path, "[]", mock.url) as daemon:
+    script = [RawReply([delta({"content": "…"}), Hang()]), text("a"), text("b")]
+    with MockModelThread(script) as mock, daemon_with(tmp_path, "[]", mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "killed")
         daemon.prompt("s", "parked")
@@ -224,7 +224,7 @@ def test_prompts_that_a_kill_left_in_the_inbox_run_after_the_next_prompt(tmp_pat
 
 
 def test_a_given_up_retry_after_ends_the_turn_with_the_providers_words(tmp_path: Path) -> None:
-    with MockChatThread([error(429, "slow down, please", retry_after="60")]) as mock:
+    with MockModelThread([error(429, "slow down, please", retry_after="60")]) as mock:
         with daemon_with(tmp_path, "[]", mock.url) as daemon:
             daemon.initialize()
             events = daemon.run("s", "go")
@@ -237,7 +237,7 @@ def test_a_given_up_retry_after_ends_the_turn_with_the_providers_words(tmp_path:
 
 def test_a_cancel_during_back_off_ends_the_turn_at_once(tmp_path: Path) -> None:
     busy = error(429, "busy", retry_after="10")
-    with MockChatThread([busy] * 9) as mock, daemon_with(tmp_path, "[]", mock.url) as daemon:
+    with MockModelThread([busy] * 9) as mock, daemon_with(tmp_path, "[]", mock.url) as daemon:
         daemon.initialize()
         start = len(daemon.frames)
         daemon.prompt("s", "go")
@@ -252,7 +252,7 @@ def test_a_cancel_during_back_off_ends_the_turn_at_once(tmp_path: Path) -> None:
 def test_ids_that_a_server_repeats_in_a_later_turn_are_made_unique(tmp_path: Path) -> None:
     again = calls(("c1", "bash", {"command": "echo one"}))
     more = calls(("c1", "bash", {"command": "echo two"}))
-    with MockChatThread([again, text("a"), more, text("b")]) as mock:
+    with MockModelThread([again, text("a"), more, text("b")]) as mock:
         with daemon_with(tmp_path, "[]", mock.url) as daemon:
             daemon.initialize()
             daemon.run("s", "go")

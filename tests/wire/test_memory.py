@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from cordisd.mock import MockModelThread, call, text
 from daemon import Daemon, module_path
-from mock_chat import MockChatThread, call, text
 
 TESTS = Path(__file__).parents[1]
 
@@ -18,7 +18,7 @@ def test_the_history_of_a_closed_session_is_freed_at_once(tmp_path: Path) -> Non
     script = [reply for n in range(3) for reply in (call(f"c{n}", "histories", {}), text("done"))]
     work = tmp_path / "w"
     work.mkdir()
-    with MockChatThread(script) as mock:
+    with MockModelThread(script) as mock:
         with Daemon(work, model_url=mock.url, argv=argv, PYTHONPATH=module_path(TESTS)) as daemon:
             daemon.initialize()
             for name in ("one", "two", "three"):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from cordisd.mock import Hang, MockModelThread, RawReply, call, calls, delta, error, stream, text
 from daemon import Daemon, wait_for_file
-from mock_chat import Hang, MockChatThread, Reply, call, calls, delta, error, stream, text
 
 
 def shape(frame: dict[str, Any]) -> str:
@@ -50,7 +50,7 @@ CLOSING = ["step/end", "turn/end", "completed", "=idle"]
 
 def test_a_first_and_a_second_text_turn(tmp_path: Path) -> None:
     with (
-        MockChatThread([text("hello"), text("again")]) as mock,
+        MockModelThread([text("hello"), text("again")]) as mock,
         Daemon(tmp_path, model_url=mock.url) as daemon,
     ):
         daemon.initialize()
@@ -75,7 +75,7 @@ def test_a_first_and_a_second_text_turn(tmp_path: Path) -> None:
 
 def test_three_pipelined_prompts_run_in_order_with_one_idle(tmp_path: Path) -> None:
     script = [text("one"), text("two"), text("three")]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         start = len(daemon.frames)
         frames = [
@@ -113,7 +113,7 @@ def test_exclusive_tool_calls_alternate_with_their_results(tmp_path: Path) -> No
         calls(("c1", "bash", {"command": "echo one"}), ("c2", "bash", {"command": "echo two"})),
         text("done"),
     ]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         events = daemon.run("s", "go")
         kinds = [event["type"] for event in events]
@@ -136,7 +136,7 @@ def test_exclusive_tool_calls_alternate_with_their_results(tmp_path: Path) -> No
 
 
 def test_a_model_error_ends_the_turn_and_the_queue_goes_on(tmp_path: Path) -> None:
-    with MockChatThread([error(400, "no such luck"), text("fine")]) as mock:
+    with MockModelThread([error(400, "no such luck"), text("fine")]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
             start = len(daemon.frames)
@@ -170,7 +170,7 @@ def test_retries_stay_in_their_step_and_the_message_cites_the_last_attempt(tmp_p
     work = tmp_path / "w"
     work.mkdir()
     argv_patch = ["--patch", str(patch)]
-    with MockChatThread(script) as mock:
+    with MockModelThread(script) as mock:
         with Daemon(work, model_url=mock.url, argv=serve(*argv_patch)) as daemon:
             daemon.initialize()
             events = daemon.run("s", "go")
@@ -193,7 +193,7 @@ def test_retries_stay_in_their_step_and_the_message_cites_the_last_attempt(tmp_p
 def test_a_call_cut_by_the_length_limit_is_kept_and_never_run(tmp_path: Path) -> None:
     head = {"index": 0, "id": "c1", "function": {"name": "bash", "arguments": '{"command":"touch ran'}}
     script = [stream(delta({"tool_calls": [head]}), finish="length"), text("after")]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         events = daemon.run("s", "go")
         assert turn_end(events)["reason"] == {"kind": "max-tokens"}
@@ -212,7 +212,7 @@ def test_a_call_cut_by_the_length_limit_is_kept_and_never_run(tmp_path: Path) ->
 
 
 def test_an_unknown_prompt_variable_ends_the_turn_without_a_request(tmp_path: Path) -> None:
-    with MockChatThread([]) as mock:
+    with MockModelThread([]) as mock:
         with Daemon(tmp_path, model_url=mock.url, DSH_SYSTEM_PROMPT="Hi {{nope}}") as daemon:
             daemon.initialize()
             events = daemon.run("s", "go")
@@ -227,7 +227,7 @@ def test_an_unknown_prompt_variable_ends_the_turn_without_a_request(tmp_path: Pa
 
 def test_an_empty_system_prompt_sends_no_system_message(tmp_path: Path) -> None:
     with (
-        MockChatThread([text("ok")]) as mock,
+        MockModelThread([text("ok")]) as mock,
         Daemon(tmp_path, model_url=mock.url, DSH_SYSTEM_PROMPT="") as daemon,
     ):
         daemon.initialize()
@@ -238,8 +238,8 @@ def test_an_empty_system_prompt_sends_no_system_message(tmp_path: Path) -> None:
 
 
 def test_a_cancel_mid_stream_keeps_what_was_visible_and_closes_the_turn(tmp_path: Path) -> None:
-    script = [Reply([delta({"content": "visible"}), Hang()]), text("next")]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    script = [RawReply([delta({"content": "visible"}), Hang()]), text("next")]
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         start = len(daemon.frames)
         daemon.prompt("s", "go")
@@ -272,7 +272,7 @@ def test_a_cancel_mid_tool_answers_every_call_at_once_and_the_shell_goes_on(tmp_
         call("c3", "bash", {"command": "echo kept=$KEPT"}),
         text("end"),
     ]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         start = len(daemon.frames)
         daemon.prompt("s", "go")
@@ -304,7 +304,7 @@ def test_a_cancel_mid_tool_answers_every_call_at_once_and_the_shell_goes_on(tmp_
 def test_a_call_that_cannot_run_is_an_error_result_and_the_loop_goes_on(
     name: str, arguments: str, message: str, code: str, tmp_path: Path
 ) -> None:
-    with MockChatThread([call("c1", name, arguments), text("sorry")]) as mock:
+    with MockModelThread([call("c1", name, arguments), text("sorry")]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
             events = daemon.run("s", "go")

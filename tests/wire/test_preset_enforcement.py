@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from conversations import PERSONA, Conversations, hosted, system_of, tools_of, write_preset
+from cordisd.mock import Reply, call, text
 from daemon import Daemon
-from mock_chat import Reply, call, text
 from preset_entries import EVIL, HARMLESS, Control
 
 TOOLS = ["bash", "str_replace_editor"]

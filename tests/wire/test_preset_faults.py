@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from conversations import PERSONA, hosted, persona, python_path, system_of, tools_of, write_preset
+from cordisd.mock import call
 from daemon import Daemon
 from measure import SOON_S
-from mock_chat import call
 from processes import alive, descendants, gone, with_environment
 
 HANGING = [{"id": "f", "name": "preset_entries:FaultyEntry", "config": {"mount": "hang"}}]

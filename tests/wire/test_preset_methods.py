@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from conversations import PERSONA, Conversations, hosted, persona, system_of, tools_of, write_preset
+from cordisd.mock import call
 from daemon import Daemon
-from mock_chat import call
 from processes import descendants
 
 AGENT = {"id": "agent", "name": "agent", "config": {"parameters": {"temperature": 0.25, "max_tokens": 77}}}

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from conversations import PERSONA, Conversations, hosted, system_of, tools_of
+from cordisd.mock import call, text
 from daemon import Daemon
-from mock_chat import call, text
 from preset_entries import Control
 
 PATCH = """

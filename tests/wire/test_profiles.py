@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from cordisd.agent.profile import LOCK_FILE
+from cordisd.mock import MockModel, MockModelThread, Received, Reply, call, text
 from daemon import Daemon
 from frozen_presets import SHIPPED, freeze, host_daemon, lock, refused
-from mock_chat import MockChat, MockChatThread, Recorded, Reply, call, text
 
 MISMATCH = (2301, "profile_hash_mismatch")
 OVERRIDE = (2303, "profile_override_refused")
@@ -35,15 +35,15 @@ MUTATIONS = {
 }
 
 
-def finish(request: Recorded) -> Reply:
+def finish(request: Received) -> Reply:
     """A tool call first, then the end of the turn."""
     last = request.json["messages"][-1]
     return call("c", "bash", {"command": "true"}) if last["role"] == "user" else text("done")
 
 
 @pytest.fixture
-def mock() -> Iterator[MockChat]:
-    with MockChatThread(finish) as running:
+def mock() -> Iterator[MockModel]:
+    with MockModelThread(finish) as running:
         yield running
 
 
@@ -54,7 +54,7 @@ def outcome(daemon: Daemon, session: str, prompt: str = "go") -> dict[str, Any]:
     return reason
 
 
-def test_a_profile_with_anything_changed_makes_no_session(tmp_path: Path, mock: MockChat) -> None:
+def test_a_profile_with_anything_changed_makes_no_session(tmp_path: Path, mock: MockModel) -> None:
     root = tmp_path / "presets"
     names = {kind: f"m{number}-v1" for number, kind in enumerate(MUTATIONS)}
     paths = {kind: freeze(root, name) for kind, name in names.items()}
@@ -79,7 +79,9 @@ def test_a_profile_with_anything_changed_makes_no_session(tmp_path: Path, mock: 
     assert not list(daemon.sessions.rglob("*.jsonl"))
 
 
-def test_a_lock_that_is_missing_changed_or_malformed_makes_no_session(tmp_path: Path, mock: MockChat) -> None:
+def test_a_lock_that_is_missing_changed_or_malformed_makes_no_session(
+    tmp_path: Path, mock: MockModel
+) -> None:
     root = tmp_path / "presets"
     freeze(root, "one-v1")
     freeze(root, "two-v1")
@@ -119,7 +121,7 @@ def test_a_lock_that_is_missing_changed_or_malformed_makes_no_session(tmp_path: 
 
 
 def test_tools_that_drift_after_creation_send_nothing_and_the_log_says_so(
-    tmp_path: Path, mock: MockChat
+    tmp_path: Path, mock: MockModel
 ) -> None:
     root, work = tmp_path / "presets", tmp_path / "w"
     freeze(root, "one-v1")
@@ -147,7 +149,7 @@ def test_tools_that_drift_after_creation_send_nothing_and_the_log_says_so(
     assert len({json.dumps([r.json["messages"][0], r.json["tools"]]) for r in mock.requests}) == 1
 
 
-def test_another_version_of_a_tool_does_not_meet_the_lock(tmp_path: Path, mock: MockChat) -> None:
+def test_another_version_of_a_tool_does_not_meet_the_lock(tmp_path: Path, mock: MockModel) -> None:
     root = tmp_path / "presets"
     freeze(root, "one-v1")
     with host_daemon(tmp_path / "w", root, mock.url) as daemon:
@@ -162,7 +164,7 @@ def test_another_version_of_a_tool_does_not_meet_the_lock(tmp_path: Path, mock: 
 
 @pytest.mark.parametrize("value", ["", "Be somebody else."])
 def test_a_prompt_from_the_environment_is_refused_for_frozen_presets_only(
-    value: str, tmp_path: Path, mock: MockChat
+    value: str, tmp_path: Path, mock: MockModel
 ) -> None:
     root = tmp_path / "presets"
     freeze(root, "one-v1")
@@ -184,7 +186,7 @@ def test_a_prompt_from_the_environment_is_refused_for_frozen_presets_only(
 
 
 def test_a_limit_that_a_profile_pins_cannot_be_chosen_and_one_that_it_does_not_is_recorded(
-    tmp_path: Path, mock: MockChat
+    tmp_path: Path, mock: MockModel
 ) -> None:
     root = tmp_path / "presets"
     freeze(root, "open-v1")
@@ -223,7 +225,7 @@ def test_a_limit_that_a_profile_pins_cannot_be_chosen_and_one_that_it_does_not_i
     ]
 
 
-def test_fields_that_a_frozen_session_does_not_take_queue_nothing(tmp_path: Path, mock: MockChat) -> None:
+def test_fields_that_a_frozen_session_does_not_take_queue_nothing(tmp_path: Path, mock: MockModel) -> None:
     root = tmp_path / "presets"
     freeze(root, "one-v1")
     with host_daemon(tmp_path / "w", root, mock.url) as daemon:
@@ -266,7 +268,7 @@ COMPLAINTS = {
 
 
 def test_presets_that_cannot_be_frozen_are_listed_with_the_reason_and_make_no_session(
-    tmp_path: Path, mock: MockChat
+    tmp_path: Path, mock: MockModel
 ) -> None:
     root = tmp_path / "presets"
     for name, (old, new) in UNFIT.items():
@@ -290,7 +292,7 @@ def test_a_process_composition_cannot_be_frozen(tmp_path: Path) -> None:
 
 
 def test_a_blank_session_is_not_switched_to_a_profile_that_is_not_what_was_locked(
-    tmp_path: Path, mock: MockChat
+    tmp_path: Path, mock: MockModel
 ) -> None:
     root = tmp_path / "presets"
     path = freeze(root, "one-v1")

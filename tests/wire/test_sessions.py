@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cordisd.mock import Hang, MockModelThread, RawReply, Received, Reply, call, delta, event, text
 from daemon import Daemon
-from mock_chat import Hang, MockChatThread, Recorded, Reply, call, delta, event, text
 
 
 def blocks(words: str) -> list[dict[str, str]]:
@@ -32,7 +32,7 @@ def test_an_initialize_limit_that_is_no_positive_safe_integer_is_refused(
 
 
 def test_the_least_and_the_greatest_limit_pass_and_reach_the_request(tmp_path: Path) -> None:
-    with MockChatThread([text("ok"), text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([text("ok"), text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         for number, limit in enumerate((1, 2**53 - 1)):
             daemon.initialize(maxTokens=limit)
             daemon.run(f"s{number}", "x")
@@ -63,7 +63,7 @@ def test_a_failed_initialize_names_the_field_and_changes_nothing(
 
 def test_a_second_initialize_changes_only_later_sessions(tmp_path: Path) -> None:
     with (
-        MockChatThread([text("a"), text("b"), text("c")]) as mock,
+        MockModelThread([text("a"), text("b"), text("c")]) as mock,
         Daemon(tmp_path, model_url=mock.url) as daemon,
     ):
         daemon.initialize(model="one")
@@ -76,7 +76,7 @@ def test_a_second_initialize_changes_only_later_sessions(tmp_path: Path) -> None
 
 def test_a_relative_cwd_becomes_absolute_in_the_header(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
-    with MockChatThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize(cwd="sub")
         daemon.run("s", "x")
         header, *_ = daemon.log("s")
@@ -85,7 +85,7 @@ def test_a_relative_cwd_becomes_absolute_in_the_header(tmp_path: Path) -> None:
 
 
 def test_concurrent_first_prompts_make_one_session(tmp_path: Path) -> None:
-    with MockChatThread([text("a"), text("b")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([text("a"), text("b")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         start = len(daemon.frames)
         numbers = [
@@ -99,19 +99,19 @@ def test_concurrent_first_prompts_make_one_session(tmp_path: Path) -> None:
 
 
 def test_one_session_does_not_delay_another(tmp_path: Path) -> None:
-    def script(request: Recorded) -> Reply:
+    def script(request: Received) -> Reply:
         if request.json["messages"][-1]["content"] == "slow":
-            return Reply([delta({"content": "…"}), Hang()])
+            return RawReply([delta({"content": "…"}), Hang()])
         return text("quick")
 
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("slow", "slow")
         daemon.run("quick", "quick")  # while the other one hangs for good
 
 
 def test_a_repeated_idempotency_key_queues_nothing(tmp_path: Path) -> None:
-    with MockChatThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         first = daemon.prompt("s", "x", idempotencyKey="k")
         daemon.wait_idle("s")
@@ -124,7 +124,7 @@ def test_a_repeated_idempotency_key_queues_nothing(tmp_path: Path) -> None:
 
 def test_create_get_and_list_tell_what_was_asked_for(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
-    with MockChatThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         made = daemon.request(
             "session/create", {"sessionId": "s", "cwd": "w", "model": "other", "rolloutId": "r1"}
@@ -145,7 +145,7 @@ def test_create_get_and_list_tell_what_was_asked_for(tmp_path: Path) -> None:
 
 def test_a_steered_message_joins_the_next_step(tmp_path: Path) -> None:
     script = [call("c1", "bash", {"command": "sleep 0.3"}), text("end")]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "go")
         daemon.wait(lambda: any(event["type"] == "tool/call" for event in daemon.events("s")))
@@ -158,7 +158,7 @@ def test_a_steered_message_joins_the_next_step(tmp_path: Path) -> None:
 
 def test_a_closed_session_leaves_its_log_and_its_id_is_taken(tmp_path: Path) -> None:
     script = [call("c1", "bash", {"command": "sleep 300 & echo $!"}), text("end"), text("more")]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         events = daemon.run("s", "go")
         result = next(event["data"] for event in events if event["type"] == "tool/result")
@@ -179,7 +179,7 @@ def test_a_closed_session_leaves_its_log_and_its_id_is_taken(tmp_path: Path) -> 
 
 def test_a_session_of_an_earlier_process_is_refused_and_can_be_resumed(tmp_path: Path) -> None:
     script = [call("c1", "bash", {"command": "X=1; echo set"}), text("one"), text("two")]
-    with MockChatThread(script) as mock:
+    with MockModelThread(script) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
             daemon.run("s", "first")
@@ -202,7 +202,7 @@ def test_a_session_of_an_earlier_process_is_refused_and_can_be_resumed(tmp_path:
 
 
 def test_a_second_process_cannot_take_a_live_session(tmp_path: Path) -> None:
-    with MockChatThread([text("one"), text("two")]) as mock:
+    with MockModelThread([text("one"), text("two")]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as first, Daemon(tmp_path, model_url=mock.url) as second:
             first.initialize()
             first.run("s", "x")
@@ -216,7 +216,7 @@ def test_a_second_process_cannot_take_a_live_session(tmp_path: Path) -> None:
 
 
 def test_an_ignorable_event_of_another_shape_does_not_hinder_a_resume(tmp_path: Path) -> None:
-    with MockChatThread([text("a"), text("b")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([text("a"), text("b")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         last = daemon.run("s", "x")[-1]
         daemon.request("session/close", {"sessionId": "s"})
@@ -230,7 +230,7 @@ def test_an_ignorable_event_of_another_shape_does_not_hinder_a_resume(tmp_path: 
 
 def test_a_killed_daemon_leaves_a_log_that_resumes_with_a_closed_call(tmp_path: Path) -> None:
     script = [call("c1", "bash", {"command": "sleep 300"}), text("back")]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "go")
         daemon.wait(lambda: any(event["type"] == "tool/call" for event in daemon.events("s")))
@@ -255,7 +255,7 @@ def test_the_working_directory_moves_the_live_shell_and_tells_the_model(tmp_path
         text("one"),
         call("c2", "bash", {"command": "pwd; echo $K"}),
     ]
-    with MockChatThread([*script, text("two")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread([*script, text("two")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.run("s", "go")
         where = {"sessionId": "s"}
@@ -283,7 +283,7 @@ def test_a_slow_reader_loses_nothing_and_costs_no_memory(tmp_path: Path) -> None
     flood = [delta({"content": "x" * 50_000})] * n_pieces
     refused = event({"error": {"message": "enough", "type": "invalid_request_error", "code": 400}})
     with (
-        MockChatThread([Reply([*flood, refused])] * n_turns) as mock,
+        MockModelThread([RawReply([*flood, refused])] * n_turns) as mock,
         Daemon(tmp_path, model_url=mock.url) as daemon,
     ):
         daemon.pause_reading()
@@ -310,10 +310,10 @@ def test_a_slow_reader_loses_nothing_and_costs_no_memory(tmp_path: Path) -> None
 def test_threads_of_a_client_may_write_at_once(tmp_path: Path) -> None:
     """Frames of many sessions interleave, never mix."""
 
-    def answer(request: Recorded) -> Reply:
+    def answer(request: Received) -> Reply:
         return text(*[request.json["messages"][-1]["content"]] * 20)
 
-    with MockChatThread(answer) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(answer) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         lock = threading.Lock()
 
@@ -340,7 +340,7 @@ def test_a_composition_without_persistence_keeps_nothing(tmp_path: Path) -> None
     work = tmp_path / "w"
     work.mkdir()
     argv = [sys.executable, "-m", "cordisd", "serve", "--stdio", "minimal", "--patch", str(patch)]
-    with MockChatThread([text("ok")]) as mock, Daemon(work, model_url=mock.url, argv=argv) as daemon:
+    with MockModelThread([text("ok")]) as mock, Daemon(work, model_url=mock.url, argv=argv) as daemon:
         daemon.initialize()
         daemon.run("s", "x")
         assert daemon.refused("session/resume", {"sessionId": "t"})[0] == -32002
@@ -349,7 +349,7 @@ def test_a_composition_without_persistence_keeps_nothing(tmp_path: Path) -> None
 
 def test_every_line_of_a_log_is_what_the_client_saw(tmp_path: Path) -> None:
     script = [call("c1", "bash", {"command": "printf 'a\\tb\\u2028'"}), text("de", "lt", "as", "…")]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.run("s", "x")
         [path] = daemon.sessions.glob("*/s/session.jsonl")

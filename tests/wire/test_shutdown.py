@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from cordisd.mock import Hang, MockModelThread, RawReply, call, delta, text
 from daemon import Daemon, clean_environment
 from measure import PATIENCE_S, SOON_S
-from mock_chat import Hang, MockChatThread, Reply, call, delta, text
 from processes import alive, descendants, gone
 
 SLEEPER = "trap '' TERM; setsid sleep 301 & nohup sleep 302 & (sleep 303 &) ; sleep 304"
@@ -43,7 +43,7 @@ def command_of(pid: int) -> str:
 
 def test_shutdown_mid_command_is_answered_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     with (
-        MockChatThread([call("c1", "bash", {"command": SLEEPER})]) as mock,
+        MockModelThread([call("c1", "bash", {"command": SLEEPER})]) as mock,
         Daemon(tmp_path, model_url=mock.url) as daemon,
     ):
         below = start_command(daemon, SLEEPS)
@@ -61,7 +61,7 @@ def test_shutdown_mid_command_is_answered_at_once_and_leaves_nothing(tmp_path: P
 
 
 def test_shutdown_mid_stream_logs_and_sends_the_closing_events(tmp_path: Path) -> None:
-    with MockChatThread([Reply([delta({"content": "half an ans"}), Hang()])]) as mock:
+    with MockModelThread([RawReply([delta({"content": "half an ans"}), Hang()])]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
             daemon.prompt("s", "go")
@@ -83,7 +83,7 @@ def test_shutdown_mid_stream_logs_and_sends_the_closing_events(tmp_path: Path) -
 
 def test_two_shutdowns_are_both_answered_and_a_prompt_between_is_refused(tmp_path: Path) -> None:
     with (
-        MockChatThread([call("c1", "bash", {"command": "sleep 300"})]) as mock,
+        MockModelThread([call("c1", "bash", {"command": "sleep 300"})]) as mock,
         Daemon(tmp_path, model_url=mock.url) as daemon,
     ):
         start_command(daemon, {"sleep 300"})
@@ -107,7 +107,7 @@ def test_end_of_input_and_signals_end_everything_with_a_closed_log(
     how: signal.Signals | str, code: int, tmp_path: Path
 ) -> None:
     with (
-        MockChatThread([call("c1", "bash", {"command": SLEEPER})]) as mock,
+        MockModelThread([call("c1", "bash", {"command": SLEEPER})]) as mock,
         Daemon(tmp_path, model_url=mock.url) as daemon,
     ):
         below = start_command(daemon, SLEEPS)
@@ -125,7 +125,7 @@ def test_end_of_input_and_signals_end_everything_with_a_closed_log(
 
 def test_a_killed_daemon_leaves_no_process_of_any_session(tmp_path: Path) -> None:
     with (
-        MockChatThread([call("c1", "bash", {"command": SLEEPER})]) as mock,
+        MockModelThread([call("c1", "bash", {"command": SLEEPER})]) as mock,
         Daemon(tmp_path, model_url=mock.url) as daemon,
     ):
         below = start_command(daemon, SLEEPS)
@@ -172,7 +172,7 @@ def test_the_death_of_the_parent_ends_the_daemon_though_its_input_stays_open(tmp
 
 
 def test_a_client_that_goes_away_ends_the_daemon_quietly(tmp_path: Path) -> None:
-    with MockChatThread([text("x" * 1_000_000)]) as mock:
+    with MockModelThread([text("x" * 1_000_000)]) as mock:
         environment = clean_environment(
             DEEPSEEK_BASE_URL=mock.url, DEEPSEEK_API_KEY="k", DSH_SESSION_ROOT=str(tmp_path / "logs")
         )
@@ -204,7 +204,7 @@ def test_a_client_that_goes_away_ends_the_daemon_quietly(tmp_path: Path) -> None
 
 def test_nothing_but_frames_is_written_to_stdout(tmp_path: Path) -> None:
     script = [call("c1", "bash", {"command": "echo to-fd-1 >&1; echo to-stderr >&2; exec 1>&-"}), text("end")]
-    with MockChatThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.run("s", "go")  # every line is parsed as JSON on the way
         daemon.request("shutdown")

@@ -14,6 +14,7 @@ from cordisd.agent.arguments import parse_arguments
 from cordisd.errors import ToolError, nearest
 from cordisd.events import Event, JsonObject
 from cordisd.services.tools import Tool, ToolCall, ToolResult
+from cordisd.services.traffic import ToolOutcome
 from cordisd.session.session import Session
 
 logger = logging.getLogger(__name__)
@@ -105,7 +106,8 @@ async def _run_group(
                 pending.remove(block)
                 event = _log_call(session, turn, step, block)
                 session.log.commit()  # no tool runs that the log does not know of
-                task = asyncio.get_running_loop().create_task(_run_call(block, turn, step, tools))
+                work = _run_call(block, ToolCall(block["id"], block["name"], turn, step), tools, session)
+                task = asyncio.get_running_loop().create_task(work)
                 running.append(_Running(event, task))
             live = [one.task for one in running if not one.task.done()]
             if live:
@@ -122,8 +124,14 @@ async def _run_group(
                 _log_result(session, turn, step, one.event.data["callId"], ABORTED, one.event)
 
 
-async def _run_call(block: JsonObject, turn: int, step: int, tools: Mapping[str, Tool]) -> Outcome:
-    name = block["name"]
+async def _run_call(
+    block: JsonObject, call: ToolCall, tools: Mapping[str, Tool], session: Session
+) -> Outcome:
+    name = call.name
+    for tap in session.traffic.taps:
+        recorded = tap.recorded_result(session.id, call.call_id, name)
+        if recorded is not None:
+            return _outcome(recorded)
     try:
         tool = tools.get(name)
         if tool is None:
@@ -133,7 +141,7 @@ async def _run_call(block: JsonObject, turn: int, step: int, tools: Mapping[str,
                 code="UNKNOWN_TOOL",
             )
         arguments = parse_arguments(block["arguments"], tool.schema.parameters)
-        result = await tool.run(arguments, ToolCall(block["id"], name, turn, step))
+        result = await tool.run(arguments, call)
         return _outcome(result)
     except ToolError as error:
         coded = {"name": error.name, "code": error.code} if error.code else None
@@ -166,7 +174,13 @@ def _log_call(session: Session, turn: int, step: int, block: JsonObject) -> Even
 
 def _log_finished(session: Session, turn: int, step: int, one: _Running) -> None:
     outcome = ABORTED if one.task.cancelled() else one.task.result()
-    _log_result(session, turn, step, one.event.data["callId"], outcome, one.event)
+    call = one.event.data
+    _log_result(session, turn, step, call["callId"], outcome, one.event)
+    for tap in session.traffic.taps:
+        told = ToolOutcome(call["callId"], call["name"], outcome.text, outcome.is_error)
+        divergence = tap.note_result(session.id, told)
+        if divergence is not None:
+            session.log.append("replay/divergence", divergence, ignorable=True)
 
 
 def _log_result(

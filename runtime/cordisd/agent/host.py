@@ -31,6 +31,7 @@ from cordisd.services.models import ModelRegistry, RequestConfig
 from cordisd.services.prompt import PromptRegistry
 from cordisd.services.secrets import SecretNames
 from cordisd.services.tools import ToolRegistry
+from cordisd.services.traffic import Traffic
 from cordisd.session.realm import Realm
 from cordisd.shell.guardian import Guardian
 
@@ -66,6 +67,7 @@ class Host:
         self.scope.provide(PromptRegistry, PromptRegistry())
         self.scope.provide(ToolRegistry, ToolRegistry())
         self.scope.provide(SecretNames, SecretNames(set()))
+        self.scope.provide(Traffic, Traffic())
         await mount(self.composition.host, self.scope)
 
     async def start(self) -> None:

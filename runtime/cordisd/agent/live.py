@@ -44,5 +44,10 @@ class Live:
                     await close()
                 except Exception:
                     logger.exception("closing session %s", self.session.id)
+            for tap in self.session.traffic.taps:
+                try:
+                    tap.close_session(self.session.id)
+                except Exception:
+                    logger.exception("closing session %s", self.session.id)
         finally:
             self.session.log.close()

@@ -17,10 +17,12 @@ from cordisd.errors import (
     LogWriteError,
     ProfileHashMismatchError,
     ProfileOverrideError,
+    ReplayMismatchError,
     SessionError,
     UnsupportedContentError,
 )
 from cordisd.events import Failure, JsonObject
+from cordisd.services.traffic import TurnStart
 from cordisd.session.session import Session, new_message
 
 logger = logging.getLogger(__name__)
@@ -182,7 +184,11 @@ class Runner:
             if self._abort is not None:  # cancelled before its first step: what was said stays said
                 take_messages(self.session, turn, claimed)
                 return self._abort
-            return {"kind": await run_turn(self.session, turn, claimed, self.settings)}
+            self._begin(turn, claimed)
+            kind = await run_turn(self.session, turn, claimed, self.settings)
+            for tap in self.session.traffic.taps:
+                tap.end_turn(self.session.id, turn)
+            return {"kind": kind}
         except ModelError as error:
             return {"kind": "error", "error": error.failure}
         except CordisError as error:
@@ -190,6 +196,25 @@ class Runner:
         except Exception as error:
             logger.exception("session %s: turn %d failed", self.session.id, turn)
             return _failed(error)
+
+    def _begin(self, turn: int, claimed: list[JsonObject]) -> None:
+        """Tell the taps of the turn and its prompt."""
+        session = self.session
+        if not session.traffic.taps:
+            return
+        config = session.config
+        agent = {
+            "preset": session.header.agent_preset,
+            "provider": config.provider,
+            "model": config.model,
+            "maxTokens": config.chosen_max_tokens,
+            "reasoningEffort": config.chosen_effort,
+        }
+        prompts = [message["content"] for message in claimed if message["source"].get("kind") == "user"]
+        content = [block for prompt in prompts for block in prompt]
+        start = TurnStart(session.id, turn, session.realm.cwd, agent, content)
+        for tap in session.traffic.taps:
+            tap.begin_turn(start)
 
     async def _end_turn(self, reason: JsonObject) -> None:
         """Log the end, make it durable, then tell the clients which prompt it was."""
@@ -202,6 +227,8 @@ class Runner:
         if failure is not None and not failed_before:  # this very end did not reach the disk
             data = {"turn": turn, "reason": _failed(failure), "stopReason": "error"}
             session.log.append("turn/end", data)
+        for tap in session.traffic.taps:
+            tap.turn_ended(session.id, turn, str(data["stopReason"]))
         session.memory.note_outcome(data)
         self._announce(session.memory.prompt_id, data)
 
@@ -221,6 +248,8 @@ def _failed(error: Exception) -> JsonObject:
             code = "UNSUPPORTED_CONTENT"
         case ProfileHashMismatchError():
             code = "PROFILE_HASH_MISMATCH"
+        case ReplayMismatchError():
+            code = "REPLAY_MISMATCH"
         case ProfileOverrideError():
             code = "PROFILE_OVERRIDE_REFUSED"
         case _:

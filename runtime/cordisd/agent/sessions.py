@@ -24,6 +24,7 @@ from cordisd.errors import (
 )
 from cordisd.events import Event, JsonObject
 from cordisd.services.models import ModelRegistry, RequestConfig
+from cordisd.services.traffic import Traffic
 from cordisd.session.header import SessionHeader
 from cordisd.session.history import History
 from cordisd.session.log import EventSink, SessionLog
@@ -265,6 +266,7 @@ async def _open(
             adapter,
             history,
             restore(events, history),
+            traffic=host.scope.get(Traffic),
             restored=bool(events),
             title_limits=scope.find(TitleLimits) or TitleLimits(),
         )

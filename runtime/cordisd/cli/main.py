@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from cordisd import __version__
 
@@ -24,6 +25,7 @@ COMMANDS = {
     "preset": "list, render, check and compare agent presets",
     "profile": "show, verify and lock frozen presets",
     "schema": "print the JSON Schema of a composition, for editors",
+    "mock-model": "serve a script as an OpenAI-compatible model, with faults",
 }
 
 
@@ -59,7 +61,7 @@ def _main(argv: Sequence[str] | None) -> int:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
         if name == chosen:
-            importlib.import_module(f"cordisd.cli.{name}").add_arguments(command)
+            _module(name).add_arguments(command)
     if not arguments:
         parser.print_help()
         return 0
@@ -67,8 +69,12 @@ def _main(argv: Sequence[str] | None) -> int:
     if args.command is None:
         parser.print_help(sys.stderr)
         return 2
-    code: int = importlib.import_module(f"cordisd.cli.{args.command}").run(args)
+    code: int = _module(args.command).run(args)
     return code
+
+
+def _module(command: str) -> Any:
+    return importlib.import_module(f"cordisd.cli.{command.replace('-', '_')}")
 
 
 def _fill_standard_streams() -> None:

@@ -24,6 +24,7 @@ from cordisd.services.models import (
 )
 from cordisd.services.retry import RetryPolicy
 from cordisd.services.secrets import SecretNames
+from cordisd.services.traffic import Traffic
 from cordisd.settings import EntryConfig, Milliseconds, PositiveInt
 
 _OWN_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
@@ -158,7 +159,7 @@ async def served(scope: Scope, settings: ChatSettings, key_names: Iterable[str])
     Raises:
         CordisError: the provider is taken.
     """
-    adapter = ChatAdapter(settings)
+    adapter = ChatAdapter(settings, traffic=scope.find(Traffic))
     remove = scope.get(ModelRegistry).add(adapter)
     try:
         if secrets := scope.find(SecretNames):

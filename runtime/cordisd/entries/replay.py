@@ -1,7 +1,9 @@
-"""A model that plays recorded calls, in order and without a socket (`protocol.md` 7).
+"""Entry `replay`: a model that plays recordings, without a socket (`protocol.md` 7).
 
-Requests are not compared with the recording. The first session that asks plays the first script, the next new
-session the next one; tools run for real.
+A recording is played strictly: the model rows of the composition stay as they are and need no key, each
+request that they would send is compared with the recorded one, and so is each result of a tool. A session log
+is played by its cursor: the first session that asks plays the first log, the next new session the next one,
+and what they ask is not looked at. Tools run for real.
 """
 
 from __future__ import annotations
@@ -20,10 +22,13 @@ from cordisd.events import Failure, JsonObject, encode_json
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
 from cordisd.replay.overrides import apply_overrides
+from cordisd.replay.player import OnDivergence, Player, Tools
+from cordisd.replay.recording import is_recording, read_recording
 from cordisd.replay.scripts import Call, Hang, Play, Script, playable, read_script
 from cordisd.replay.tokens import Request, fill
 from cordisd.services.models import Chunk, ModelInfo, ModelRegistry, ModelRequest, RequestConfig
 from cordisd.services.retry import RetryPolicy
+from cordisd.services.traffic import Traffic
 from cordisd.settings import EntryConfig, NonNegativeInt, PositiveInt
 
 DEFAULT_PROVIDER: Final = "deepseek-official"
@@ -65,10 +70,22 @@ class ReplayProvider(EntryConfig):
 class ReplayConfig(EntryConfig):
     """Which recordings are played, and as whom."""
 
-    mode: Literal["cursor"] = "cursor"
-    """`cursor`: calls are played in the recorded order, whatever is asked."""
+    mode: Literal["strict", "refresh", "cursor"] | None = None
+    """`strict`: each request must be the recorded one; takes recordings. `refresh`: as `strict`, but nothing
+    is compared, so that a `recorder` writes down what is asked now. `cursor`: calls are played in the
+    recorded order, whatever is asked; takes session logs. Absent: `strict` for a recording, else `cursor`."""
     file: str | None = None
-    """Fixture of the first session; default: the variable DSH_SNAPSHOT_FILE."""
+    """Recording or fixture of the first session; default: the variable DSH_SNAPSHOT_FILE."""
+    files: list[str] = []
+    """Further recordings, in strict mode."""
+    tools: Tools = "live"
+    """In strict mode, `live`: tools run, and a result that differs from the recorded one fails the run.
+    `recorded`: nothing runs, and calls have their recorded results."""
+    on_divergence: OnDivergence = "fail"
+    """In strict mode, of a result that differs: `fail` the run, or `event`: log a warning, go on, and compare
+    later requests with the recorded result in its place."""
+    recorded_pace: bool = False
+    """In strict mode: chunks come when they came; else at once."""
     override_file: str | None = None
     """Scripted calls in the place of recorded ones; default: DSH_SNAPSHOT_OVERRIDE. It need not exist."""
     child_files: list[str] | None = None
@@ -160,7 +177,7 @@ class ReplayEntry(Entry):
 
     Config = ReplayConfig
     lifetime = "host"
-    needs = (ModelRegistry,)
+    needs = (ModelRegistry, Traffic)
 
     @asynccontextmanager
     async def mount(self, scope: Scope) -> AsyncIterator[None]:
@@ -170,6 +187,18 @@ class ReplayEntry(Entry):
             CompositionError: a fixture or the sidecar is missing or malformed; with file and line.
         """
         config: ReplayConfig = self.config
+        paths = [Path(path) for path in (_first_file(config), *config.files)]
+        if config.mode in ("strict", "refresh") or (config.mode is None and is_recording(paths[0])):
+            player = Player(
+                [read_recording(path) for path in paths],
+                config.tools,
+                config.on_divergence,
+                config.recorded_pace,
+                compares=config.mode != "refresh",
+            )
+            scope.defer(scope.get(Traffic).add(player, plays=True))
+            yield
+            return
         scripts = _read_scripts(config)
         replay = Replay([playable(script.calls) for script in scripts])
         registry = scope.get(ModelRegistry)
@@ -183,11 +212,16 @@ class ReplayEntry(Entry):
         yield
 
 
-def _read_scripts(config: ReplayConfig) -> list[Script]:
-    """The scripts in the order in which sessions are bound to them."""
+def _first_file(config: ReplayConfig) -> str:
     file = os.environ.get("DSH_SNAPSHOT_FILE") if config.file is None else config.file
     if not file:
         raise CompositionError([Problem("replay", "no fixture: set file, or the variable DSH_SNAPSHOT_FILE")])
+    return file
+
+
+def _read_scripts(config: ReplayConfig) -> list[Script]:
+    """The scripts in the order in which sessions are bound to them."""
+    file = _first_file(config)
     overrides = config.override_file
     if overrides is None:
         overrides = os.environ.get("DSH_SNAPSHOT_OVERRIDE")

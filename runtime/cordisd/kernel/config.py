@@ -17,6 +17,7 @@ from cordisd.kernel.report import Report
 from cordisd.settings import EntryConfig
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from pydantic_core import ErrorDetails, ValidationError
 
 Path = tuple[str | int, ...]
@@ -54,10 +55,10 @@ def read_config(
             if lenient and fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1
         }
         if not unknown:
-            _explain(error, entry_class, raw, node, entry_id, report)
+            explain(error, entry_class.Config, raw, node, report, entry_id)
             return None
     for key in unknown:
-        hint = nearest(key, _properties(_schema(entry_class)))
+        hint = nearest(key, _properties(_schema(entry_class.Config)))
         report.warn(find(node, [key]), f"unknown key $.{key} is ignored{hint}", entry_id)
     known = {key: value for key, value in raw.items() if key not in unknown}
     return read_config(entry_class, known, node, entry_id, lenient=False, report=report)
@@ -70,20 +71,22 @@ def _validated(entry_class: type[Entry], raw: JsonObject, node: Node) -> EntryCo
     return entry_class.read_config(raw)
 
 
-def _explain(
+def explain(
     error: ValidationError,
-    entry_class: type[Entry],
+    model: type[BaseModel],
     raw: JsonObject,
     node: Node,
-    entry_id: str,
     report: Report,
+    entry_id: str | None = None,
+    what: str = "invalid config",
 ) -> None:
-    schema = _schema(entry_class)
+    """Report what `model` finds wrong with `raw`, which was written at `node`, each fault at its own line."""
+    schema = _schema(model)
     by_path: dict[Path, list[ErrorDetails]] = {}
     for fault in error.errors(include_url=False):
         by_path.setdefault(_real_path(fault, raw), []).append(fault)
     for path, faults in by_path.items():
-        report.problem(find(node, path), f"invalid config: {_words(path, faults, schema)}", entry_id)
+        report.problem(find(node, path), f"{what}: {_words(path, faults, schema)}", entry_id)
 
 
 def _words(path: Path, faults: Sequence[ErrorDetails], schema: JsonObject) -> str:
@@ -123,11 +126,11 @@ def _real_path(fault: ErrorDetails, raw: object) -> Path:
     return tuple(path)
 
 
-def _schema(entry_class: type[Entry]) -> JsonObject:
+def _schema(model: type[BaseModel]) -> JsonObject:
     from pydantic.errors import PydanticUserError
 
     try:
-        return entry_class.Config.model_json_schema()
+        return model.model_json_schema()
     except PydanticUserError:  # a field without a JSON form; the message then goes without the allowed range
         return {}
 

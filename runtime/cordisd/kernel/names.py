@@ -24,6 +24,7 @@ OURS: Final[Mapping[str, str]] = {
     "persona": "cordisd.entries.persona:PersonaEntry",
     "presets": "cordisd.entries.presets:PresetsEntry",
     "profile": "cordisd.entries.profile:ProfileEntry",
+    "recorder": "cordisd.entries.recorder:RecorderEntry",
     "replay": "cordisd.entries.replay:ReplayEntry",
     "runtime-context": "cordisd.entries.runtime_context:RuntimeContextEntry",
     "section": "cordisd.entries.section:SectionEntry",

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from cordisd.events import Event, JsonObject
 from cordisd.kernel.scope import Scope
 from cordisd.services.models import ModelAdapter, RequestConfig
+from cordisd.services.traffic import Traffic
 from cordisd.session.header import SessionHeader
 from cordisd.session.history import History
 from cordisd.session.log import SessionLog
@@ -88,6 +89,8 @@ class Session:
     adapter: ModelAdapter
     history: History
     memory: Memory = field(default_factory=Memory)
+    traffic: Traffic = field(default_factory=Traffic)
+    """Who records or plays what goes between it, its model and its tools."""
     status: Status = "idle"
     restored: bool = False
     title_limits: TitleLimits = field(default_factory=TitleLimits)

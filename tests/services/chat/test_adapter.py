@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-import mock_chat as mc
 from chat_requests import KEY, PING, Chunk, adapter_for, ask, chunks_of, failure, request, text_of
+from cordisd import mock as mc
 from cordisd.entries.openai import OpenAIConfig
 from cordisd.errors import InvalidParamsError
+from cordisd.mock import DONE, Cut, Hang, MockModel, Pause, RawReply, delta, event
 from cordisd.services.chat.adapter import CatalogModel, ChatAdapter, ChatSettings
 from cordisd.services.models import ModelInfo
 from measure import least_cpu_s
-from mock_chat import DONE, Cut, Hang, MockChat, Pause, Reply, delta, event
 
 
 def test_a_request_has_exactly_these_headers_and_this_body() -> None:
@@ -47,7 +47,7 @@ def test_a_request_has_exactly_these_headers_and_this_body() -> None:
 def test_chunks_arrive_while_the_answer_is_still_running() -> None:
     async def scenario() -> None:
         more = asyncio.Event()
-        async with MockChat([Reply([delta({"content": "a"}), Hang()])]) as mock:
+        async with MockModel([RawReply([delta({"content": "a"}), Hang()])]) as mock:
             adapter = adapter_for(mock.url)
             batches = cast(Any, adapter.stream(request()))
             first = await anext(batches)
@@ -63,7 +63,7 @@ def test_a_body_of_many_megabytes_goes_out_whole_and_without_a_warning() -> None
     big = json.dumps({"role": "user", "content": "x" * 5_000_000}).encode()
 
     async def scenario() -> None:
-        async with MockChat([mc.text("ok")]) as mock:
+        async with MockModel([mc.text("ok")]) as mock:
             adapter = adapter_for(mock.url)
             assert text_of(await chunks_of(adapter, request(big))) == "ok"
             await adapter.close()
@@ -92,14 +92,14 @@ def test_a_rate_limit_tells_how_long_to_wait() -> None:
 
 
 def test_an_error_body_that_is_cut_still_tells_the_status() -> None:
-    reply = Reply([b'{"error":{"mess', Cut()], 503, {"Content-Type": "application/json"})
+    reply = RawReply([b'{"error":{"mess', Cut()], 503, {"Content-Type": "application/json"})
     assert failure(ask(reply)[0]) == {"message": '{"error":{"mess', "code": "SERVER", "status": 503}
 
 
 def test_a_key_quoted_by_the_provider_is_not_repeated() -> None:
     for reply in (
         mc.error(401, f"Incorrect API key provided: {KEY}"),
-        Reply([event({"error": f"bad key {KEY}"})]),
+        RawReply([event({"error": f"bad key {KEY}"})]),
     ):
         chunks, _ = ask(reply)
         assert KEY not in json.dumps(chunks)
@@ -119,7 +119,7 @@ def test_a_json_answer_is_accepted_where_a_stream_was_asked_for() -> None:
 
 def test_an_id_that_the_session_has_used_is_replaced() -> None:
     async def scenario() -> list[Chunk]:
-        async with MockChat([mc.call("c1", "bash", {"a": 1})]) as mock:
+        async with MockModel([mc.call("c1", "bash", {"a": 1})]) as mock:
             adapter = adapter_for(mock.url)
             chunks = await chunks_of(adapter, request(PING, PING)._replace(call_ids={"c1"}))
             await adapter.close()
@@ -132,8 +132,8 @@ def test_an_id_that_the_session_has_used_is_replaced() -> None:
 
 def test_max_in_flight_makes_requests_wait_their_turn() -> None:
     async def scenario() -> float:
-        slow = Reply([Pause(0.1), delta({"content": "x"}, "stop"), DONE])
-        async with MockChat([slow] * 4) as mock:
+        slow = RawReply([Pause(0.1), delta({"content": "x"}, "stop"), DONE])
+        async with MockModel([slow] * 4) as mock:
             adapter = adapter_for(mock.url, max_in_flight=2)
             start = time.monotonic()
             answers = await asyncio.gather(*(chunks_of(adapter) for _ in range(4)))
@@ -146,7 +146,7 @@ def test_max_in_flight_makes_requests_wait_their_turn() -> None:
 
 def test_a_place_is_given_back_when_its_reader_is_cancelled() -> None:
     async def scenario() -> str:
-        async with MockChat([Reply([Hang()]), mc.text("next")]) as mock:
+        async with MockModel([RawReply([Hang()]), mc.text("next")]) as mock:
             adapter = adapter_for(mock.url, max_in_flight=1)
             task = asyncio.create_task(chunks_of(adapter))
             while not mock.requests:

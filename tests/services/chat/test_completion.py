@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cordisd.mock import DONE, delta, event, usage
 from cordisd.services.chat.completion import CompletionStream
-from mock_chat import DONE, delta, event, usage
 
 Chunk = dict[str, Any]
 STOP = delta({}, "stop")

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-import mock_chat as mc
+from cordisd import mock as mc
 from cordisd.entries.llm_deepseek import LlmDeepseekEntry
 from cordisd.entries.openai import OpenAIEntry
 from cordisd.errors import CordisError, InvalidParamsError
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
+from cordisd.mock import MockModel, Received
 from cordisd.services.models import ModelInfo, ModelRegistry, ModelRequest, RequestConfig
 from cordisd.services.secrets import SecretNames
-from mock_chat import MockChat, Recorded
 
 
 def host() -> Scope:
@@ -32,11 +32,11 @@ def made(kind: type[Entry], row: dict[str, Any]) -> Entry:
 
 def ask(
     kind: type[Entry], row: dict[str, Any], monkeypatch: pytest.MonkeyPatch, model: str = "m", **given: Any
-) -> Recorded:
+) -> Received:
     """The request that a session with these settings sends; unset ones come from the adapter."""
 
-    async def scenario() -> Recorded:
-        async with MockChat([mc.text("x")]) as mock:
+    async def scenario() -> Received:
+        async with MockModel([mc.text("x")]) as mock:
             monkeypatch.setenv("DEEPSEEK_BASE_URL", mock.url + "/")
             scope = host()
             async with made(kind, row).mount(scope):
@@ -58,7 +58,7 @@ def ask(
     return asyncio.run(scenario())
 
 
-def extras(sent: Recorded) -> dict[str, Any]:
+def extras(sent: Received) -> dict[str, Any]:
     body = sent.json
     assert list(body)[:4] == ["model", "messages", "stream", "stream_options"]
     return {

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cordisd.mock import DONE, delta
 from cordisd.services.chat.completion import CompletionStream
-from mock_chat import DONE, delta
 
 A, B = '{"command":"A"}', '{"command":"B"}'
 

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 import pytest
 
-import mock_chat as mc
 from chat_requests import Chunk, adapter_for, ask, chunks_of, failure, request, text_of
+from cordisd import mock as mc
+from cordisd.mock import DONE, Cut, Hang, MockModel, Pause, RawReply, delta
 from measure import PATIENCE_S, SOON_S
-from mock_chat import DONE, Cut, Hang, MockChat, Pause, Reply, delta
 
 
 def test_without_a_key_no_authorization_is_sent_whatever_netrc_says(
@@ -42,7 +42,7 @@ def test_one_connection_serves_one_request_after_another() -> None:
 def test_a_connection_cut_in_mid_answer_is_a_retryable_failure_after_what_was_streamed(
     framing: Any, kind: Any
 ) -> None:
-    chunks, _ = ask(Reply([delta({"content": "part"}), Pause(0.02), Cut(kind)], framing=framing))
+    chunks, _ = ask(RawReply([delta({"content": "part"}), Pause(0.02), Cut(kind)], framing=framing))
     assert text_of(chunks) == "part"
     assert failure(chunks)["code"] in ("STREAM_CLOSED", "TRANSPORT")
     assert all(chunk["type"] != "block-end" for chunk in chunks)
@@ -50,27 +50,29 @@ def test_a_connection_cut_in_mid_answer_is_a_retryable_failure_after_what_was_st
 
 @pytest.mark.parametrize("kind", ["fin", "rst"])
 def test_a_connection_cut_after_the_finish_reason_costs_nothing(kind: Any) -> None:
-    chunks, _ = ask(Reply([delta({"content": "all"}), delta({}, "stop"), Pause(0.02), Cut(kind)]))
+    chunks, _ = ask(RawReply([delta({"content": "all"}), delta({}, "stop"), Pause(0.02), Cut(kind)]))
     assert chunks[-2]["block"]["text"] == "all"
     assert chunks[-1] == {"type": "finish", "reason": {"kind": "stop"}, "done": False}
 
 
 def test_a_server_that_holds_the_connection_after_done_costs_no_time() -> None:
     start = time.monotonic()
-    chunks, mock = ask(Reply([delta({"content": "x"}), delta({}, "stop"), DONE, Hang()]), mc.text("y"), n=2)
+    chunks, mock = ask(
+        RawReply([delta({"content": "x"}), delta({}, "stop"), DONE, Hang()]), mc.text("y"), n=2
+    )
     assert text_of(chunks) == "y"
     assert time.monotonic() - start < SOON_S
     assert [sent.connection for sent in mock.requests] == [0, 1]
 
 
 def test_silence_ends_in_a_timeout_that_names_the_limit() -> None:
-    chunks, _ = ask(Reply([delta({"content": "x"}), Hang()]), idle_timeout_s=0.15)
+    chunks, _ = ask(RawReply([delta({"content": "x"}), Hang()]), idle_timeout_s=0.15)
     assert failure(chunks)["code"] == "TIMEOUT"
     assert "idle timeout after 150ms" in failure(chunks)["message"]
 
 
 def test_a_server_that_never_answers_ends_in_a_timeout() -> None:
-    chunks, _ = ask(Reply([Hang()], raw=True), idle_timeout_s=0.15)
+    chunks, _ = ask(RawReply([Hang()], framing="none"), idle_timeout_s=0.15)
     assert failure(chunks)["code"] == "TIMEOUT"
 
 
@@ -89,14 +91,16 @@ def test_a_server_that_never_reads_the_request_ends_in_a_timeout() -> None:
 
 def test_comments_keep_a_slow_stream_alive() -> None:
     waiting = [part for _ in range(12) for part in (b": ping\n\n", Pause(0.1))]
-    chunks, _ = ask(Reply([*waiting, delta({"content": "late"}), delta({}, "stop"), DONE]), idle_timeout_s=1)
+    chunks, _ = ask(
+        RawReply([*waiting, delta({"content": "late"}), delta({}, "stop"), DONE]), idle_timeout_s=1
+    )
     assert text_of(chunks) == "late"
     assert chunks[-1]["reason"] == {"kind": "stop"}
 
 
 @pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 banana\r\n\r\n", b"SSH-2.0-x\r\n"])
 def test_an_answer_that_is_no_http_is_a_transport_failure(raw: bytes) -> None:
-    chunks, mock = ask(Reply([raw, Cut()], raw=True))
+    chunks, mock = ask(RawReply([raw, Cut()], framing="none"))
     assert failure(chunks)["code"] == "TRANSPORT"
     assert f"{mock.url}/chat/completions" in failure(chunks)["message"]
 
@@ -134,13 +138,13 @@ def test_a_url_that_cannot_be_asked_is_a_failure_that_is_not_retried(url: str) -
 
 
 def test_a_redirect_is_not_followed() -> None:
-    chunks, mock = ask(Reply([], 307, {"Location": "/elsewhere"}, "length"), mc.text("x"))
+    chunks, mock = ask(RawReply([], 307, {"Location": "/elsewhere"}, "length"), mc.text("x"))
     assert failure(chunks)["code"] == "HTTP_307"
     assert len(mock.requests) == 1
 
 
 def test_cookies_of_the_server_are_not_sent_back() -> None:
-    first = Reply(
+    first = RawReply(
         [delta({"content": "x"}, "stop"), DONE],
         headers={"Set-Cookie": "a=b", "Content-Type": "text/event-stream"},
     )
@@ -150,8 +154,8 @@ def test_cookies_of_the_server_are_not_sent_back() -> None:
 
 def test_many_requests_run_at_once_and_close_leaves_no_socket() -> None:
     async def scenario() -> None:
-        slow = Reply([Pause(1.5), delta({"content": "x"}, "stop"), DONE])
-        async with MockChat([slow] * 150) as mock:
+        slow = RawReply([Pause(1.5), delta({"content": "x"}, "stop"), DONE])
+        async with MockModel([slow] * 150) as mock:
             before = set(os.listdir("/proc/self/fd"))
             adapter = adapter_for(mock.url)
             await asyncio.gather(*(chunks_of(adapter) for _ in range(150)))
@@ -169,7 +173,7 @@ def test_many_requests_run_at_once_and_close_leaves_no_socket() -> None:
 @pytest.mark.parametrize("leave", ["close", "cancel"])
 def test_leaving_a_running_answer_drops_its_connection(leave: str) -> None:
     async def scenario() -> int:
-        async with MockChat([Reply([delta({"content": "x"}), Hang()])]) as mock:
+        async with MockModel([RawReply([delta({"content": "x"}), Hang()])]) as mock:
             adapter = adapter_for(mock.url)
             batches = cast(Any, adapter.stream(request()))
             await anext(batches)
@@ -195,7 +199,7 @@ def test_a_proxy_of_the_environment_is_asked_unless_no_proxy_names_the_host(
         monkeypatch.delenv(name, raising=False)
 
     async def scenario(target: str) -> str:
-        async with MockChat([mc.text("via")]) as proxy:
+        async with MockModel([mc.text("via")]) as proxy:
             monkeypatch.setenv("http_proxy", proxy.url.replace("http://", "http://user:pw@"))
             adapter = adapter_for(target)
             chunks = await chunks_of(adapter)

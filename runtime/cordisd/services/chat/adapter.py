@@ -25,13 +25,13 @@ from cordisd.services.chat.encode import (
     encode_message,
     encode_tools,
 )
-from cordisd.services.chat.endpoint import CredentialError, Endpoint
+from cordisd.services.chat.endpoint import OFFLINE, CredentialError, Endpoint
 from cordisd.services.chat.failures import RequestFault, http_failure, secrets_of, without_secrets
 from cordisd.services.models import LIMIT_NAMES, Chunk, ModelInfo, ModelRequest, RequestConfig
 from cordisd.services.retry import RetryPolicy
 
 if TYPE_CHECKING:
-    from cordisd.services.chat.transport import ChatClient, Response
+    from cordisd.services.traffic import Response, Traffic, Transport
 
 
 MAX_ERROR_BODY_BYTES = 64 * 1024
@@ -70,10 +70,16 @@ class ChatSettings:
 class ChatAdapter:
     """Serves one provider; a `ModelAdapter`. Leave it with `close`."""
 
-    def __init__(self, settings: ChatSettings, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        settings: ChatSettings,
+        environ: Mapping[str, str] = os.environ,
+        traffic: Traffic | None = None,
+    ) -> None:
         self._settings = settings
         self._environ = environ
-        self._client: ChatClient | None = None
+        self._traffic = traffic
+        self._transport: Transport | None = None
         self._places = asyncio.Semaphore(settings.max_in_flight) if settings.max_in_flight else None
 
     @property
@@ -121,7 +127,7 @@ class ChatAdapter:
             if self._places is not None:
                 await held.enter_async_context(self._places)
             try:
-                endpoint = self._settings.find_endpoint(self._environ)
+                endpoint = self._endpoint()
             except CredentialError as error:
                 yield [failed({"message": str(error), "code": error.code})]
                 return
@@ -131,7 +137,7 @@ class ChatAdapter:
                 request.call_ids.__contains__, first_call_number=len(request.messages) + 1
             )
             try:
-                response = await self._connected().post(endpoint.completions_url, headers, body)
+                response = await self._connected().post(request, endpoint.completions_url, headers, body)
                 held.callback(response.close)
                 if 200 <= response.status < 300:
                     while not completion.finished:
@@ -153,19 +159,29 @@ class ChatAdapter:
 
     async def close(self) -> None:
         """Close the connections; a later request opens new ones."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.close()
 
     def _catalog_model(self, model: str) -> CatalogModel:
         return self._settings.models.get(model, self._settings.other_models)
 
-    def _connected(self) -> ChatClient:
-        if self._client is None:
-            from cordisd.services.chat.transport import ChatClient  # loads aiohttp
+    def _endpoint(self) -> Endpoint:
+        taps = self._traffic.taps if self._traffic is not None else ()
+        if taps and self._connected().is_offline:
+            return OFFLINE
+        return self._settings.find_endpoint(self._environ)
 
-            self._client = ChatClient(self._settings.connect_timeout_s, self._settings.idle_timeout_s)
-        return self._client
+    def _connected(self) -> Transport:
+        if self._transport is None:
+            live = self._live
+            self._transport = live() if self._traffic is None else self._traffic.connect(live)
+        return self._transport
+
+    def _live(self) -> Transport:
+        from cordisd.services.chat.transport import ChatClient  # loads aiohttp
+
+        return ChatClient(self._settings.connect_timeout_s, self._settings.idle_timeout_s)
 
     def _headers(self, endpoint: Endpoint) -> dict[str, str]:
         headers = {

@@ -32,6 +32,10 @@ class Endpoint(NamedTuple):
         return f"{self.base_url}/chat/completions"
 
 
+OFFLINE = Endpoint("recording:", None)
+"""The endpoint of requests that are not sent."""
+
+
 class CredentialError(CordisError):
     """There is no usable key. `code` is `MISSING_CREDENTIAL` or `INVALID_CREDENTIAL`."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from cordisd.services.chat.failures import RequestFault
+from cordisd.services.models import ModelRequest
 
 
 @contextmanager
@@ -70,6 +71,7 @@ class Response:
         self._response = response
         self._fault_of = fault_of
         self.status = response.status
+        self.at_ms: int | None = None
         self.headers: Mapping[str, str] = response.headers
 
     async def read(self) -> bytes:
@@ -123,7 +125,11 @@ class ChatClient:
             timeout=aiohttp.ClientTimeout(connect=connect_timeout_s, sock_read=idle_timeout_s),
         )
 
-    async def post(self, url: str, headers: Mapping[str, str], body: Sequence[bytes]) -> Response:
+    is_offline = False
+
+    async def post(
+        self, request: ModelRequest, url: str, headers: Mapping[str, str], body: Sequence[bytes]
+    ) -> Response:
         """The answer to one request, as soon as its head has arrived. Redirects are not followed.
 
         Raises:

@@ -1,0 +1,71 @@
+"""Entry `recorder`: writes what each session's model and tools say into a recording, for strict replay."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from cordisd.kernel.entry import Entry
+from cordisd.kernel.scope import Scope
+from cordisd.replay.canonical import Mask
+from cordisd.replay.recorder import Recorder
+from cordisd.services.secrets import SecretNames
+from cordisd.services.traffic import Traffic
+from cordisd.settings import EntryConfig, FolderPath
+
+
+class RecorderConfig(EntryConfig):
+    """Where recordings go, and what in them is written as a token."""
+
+    folder: FolderPath
+    """Folder of the recordings, one file for each session; made if it is missing."""
+    composition: str | None = Field(default=None, min_length=1)
+    """What a replay is to load, a shipped name or a path; noted in each recording."""
+    masks: dict[str, str] = {}
+    """Text that is another each time, such as a time or a process id: regular expressions by name. What they
+    find in requests and results is written `{{name}}`, when recorded and when compared."""
+    secrets: list[str] = []
+    """Environment variables whose values must not be recorded, besides those of the model rows' keys."""
+
+    @field_validator("masks")
+    @classmethod
+    def _are_patterns(cls, masks: dict[str, str]) -> dict[str, str]:
+        for name, pattern in masks.items():
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name == "cwd":
+                raise ValueError(f'the name of mask "{name}" must match [a-z][a-z0-9_]*, and cwd is taken')
+            try:
+                found = re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f'mask "{name}": {error}') from None
+            if found.match(""):
+                raise ValueError(f'mask "{name}" matches an empty text')
+        return masks
+
+
+class RecorderEntry(Entry):
+    """Records every session of the daemon."""
+
+    Config = RecorderConfig
+    needs = (Traffic, SecretNames)
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        config: RecorderConfig = self.config
+        names = scope.get(SecretNames).names
+
+        def secrets() -> list[str]:
+            return [os.environ[name] for name in (*names, *config.secrets) if name in os.environ]
+
+        masks = [Mask(name, re.compile(pattern)) for name, pattern in config.masks.items()]
+        recorder = Recorder(Path(config.folder), config.composition, masks, secrets)
+        remove = scope.get(Traffic).add(recorder)
+        try:
+            yield
+        finally:
+            remove()
+            recorder.close()
