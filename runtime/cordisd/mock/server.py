@@ -78,7 +78,7 @@ class MockModel:
         """Answers that the client left before their end."""
 
     async def __aenter__(self) -> MockModel:
-        self._server = await asyncio.start_server(self._serve, *self._address, limit=2**20)
+        self._server = await asyncio.start_server(self._accept, *self._address, limit=2**20)
         host, port = self._server.sockets[0].getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         return self
@@ -98,12 +98,15 @@ class MockModel:
         if self._failures and problem is None:
             raise self._failures[0]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection, self._n_connections = self._n_connections, self._n_connections + 1
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer, self._n_connections))
+        self._n_connections += 1
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int
+    ) -> None:
         try:
             while (request := await read_request(reader, writer, connection)) is not None:
                 end = await deliver(await self._reply_to(request), request, reader, writer)
@@ -116,12 +119,7 @@ class MockModel:
             with suppress(ConnectionError):
                 await deliver(error(400, str(problem)), None, reader, writer)
         finally:
-            writer.close()
-            try:
-                with suppress(ConnectionError):
-                    await writer.wait_closed()
-            finally:
-                writer.transport.abort()  # the server stops, and the client has not read what is left
+            await _close(writer)
 
     async def _reply_to(self, request: Received) -> RawReply:
         path = request.path.partition("?")[0].rstrip("/")
@@ -179,6 +177,19 @@ class MockModel:
     def _model_list(self) -> RawReply:
         rows = [{"id": name, "object": "model", "created": 0, "owned_by": "mock"} for name in self._models]
         return json_body({"object": "list", "data": rows})
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Close the connection once all is sent, or at once when the server stops: a client may never read it."""
+    try:
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+    finally:
+        writer.transport.abort()
+        await asyncio.sleep(0)  # the transport lets go in the next turn of the loop
 
 
 def _record(request: Received, number: int, reply: RawReply, faults: Record) -> Record:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from random import Random
@@ -14,7 +13,7 @@ from cordisd.mock.faults.table import FAULTS, Stage
 from cordisd.mock.parts import Parameter, Part, RawReply
 from cordisd.mock.received import Received
 from cordisd.mock.render import completion, stream_chunks
-from cordisd.mock.sse import DONE, event
+from cordisd.mock.sse import DONE, event, json_body
 
 T = TypeVar("T")
 
@@ -36,8 +35,13 @@ class Spoiling:
         raw = self._refusal(answer)
         if raw is None:
             raw = answer if isinstance(answer, RawReply) else self._render(answer, request, number)
-        parts = self._strike("transfer", [*raw.parts])
-        return replace(raw, parts=parts, source=answer.source)
+        parts = self._strike("body", [*raw.parts])
+        headers = dict(raw.headers)
+        if raw.framing == "length":  # before the transfer cuts it
+            n_bytes = sum(len(part) for part in parts if isinstance(part, bytes))
+            headers.setdefault("Content-Length", str(n_bytes))
+        parts = self._strike("transfer", parts)
+        return replace(raw, parts=parts, headers=headers, source=answer.source)
 
     def _refusal(self, answer: Answer | RawReply) -> RawReply | None:
         if isinstance(answer, RawReply) and answer.status >= 400:
@@ -51,8 +55,7 @@ class Spoiling:
     def _render(self, answer: Answer, request: Received, number: int) -> RawReply:
         answer = self._strike("answer", answer)
         if not request.object.get("stream"):
-            body = json.dumps(completion(answer, request, number)).encode()
-            return RawReply([body], 200, {"Content-Type": "application/json", **answer.headers}, "length")
+            return json_body(completion(answer, request, number), 200, answer.headers)
         chunks = self._strike("chunks", stream_chunks(answer, request, number))
         parts: list[Part] = [*self._strike("events", [*(event(chunk) for chunk in chunks), DONE])]
         return RawReply(parts, 200, {"Content-Type": "text/event-stream", **answer.headers})

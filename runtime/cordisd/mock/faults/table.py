@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from cordisd.mock.faults import answers, chunks, events, refusals, transfer
 from cordisd.mock.parts import Parameter
 
-Stage = Literal["refusal", "answer", "chunks", "events", "transfer"]
+Stage = Literal["refusal", "answer", "chunks", "events", "body", "transfer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "byte-order-mark": Fault("events", events.byte_order_mark),
     "no-space": Fault("events", events.no_space),
     "crlf": Fault("events", events.crlf),
-    "broken-json": Fault("transfer", transfer.broken_json, fails=True),
+    "broken-json": Fault("body", transfer.broken_json, fails=True),
     "cut-fin": _share(transfer.cut_fin),
     "cut-rst": _share(transfer.cut_rst),
     "silence": _share(transfer.silence),
