@@ -19,9 +19,7 @@ def asked(user: str, n_steps: int = 0) -> dict[str, Any]:
     return {**STREAMED, "messages": [{"role": "user", "content": user}, *steps]}
 
 
-def logged(
-    users: list[str], seed: int | None, n_threads: int = 1, reply: Reply = text("ok")
-) -> tuple[int, dict[str, list[Any]]]:
+def logged(users: list[str], seed: int | None, n_threads: int = 1) -> tuple[int, dict[str, list[Any]]]:
     """The seed, and the faults that 20 requests of each conversation met."""
     log: list[dict[str, Any]] = []
 
@@ -29,7 +27,7 @@ def logged(
         for step in range(20):
             exchange(mock.url, post(asked(user, step)))
 
-    with MockModelThread(lambda _: reply, seed=seed, faults=FAULTS, log=log.append) as mock:
+    with MockModelThread(lambda _: text("ok"), seed=seed, faults=FAULTS, log=log.append) as mock:
         with ThreadPoolExecutor(n_threads) as threads:
             list(threads.map(converse, users))
     return mock.seed, {

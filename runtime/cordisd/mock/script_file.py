@@ -142,20 +142,18 @@ def _reply(shape: ReplyShape, faults: dict[str, Parameter], source: str) -> Repl
         )
         for number, one in enumerate(shape.calls, 1)
     ]
-    more = {} if "usage" not in shape.model_fields_set else {"usage": shape.usage}
-    return Answer(
-        reasoning=_pieces(shape.reasoning),
-        text=_pieces(shape.text),
-        refusal=_pieces(shape.refusal),
-        calls=calls,
-        finish="" if "finish" not in shape.model_fields_set else shape.finish,
-        tokens=[Token(one.text, one.id, one.logprob) for one in shape.tokens],
-        prompt_token_ids=shape.prompt_token_ids,
-        headers=shape.headers,
-        faults=faults,
-        source=source,
-        **more,
-    )
+    written: dict[str, Any] = {
+        "reasoning": _pieces(shape.reasoning),
+        "text": _pieces(shape.text),
+        "refusal": _pieces(shape.refusal),
+        "calls": calls,
+        "tokens": [Token(one.text, one.id, one.logprob) for one in shape.tokens],
+        "prompt_token_ids": shape.prompt_token_ids or [],
+    }
+    written = {key: value for key, value in written.items() if value}
+    for key in shape.model_fields_set & {"usage", "finish"}:  # which may be null
+        written[key] = getattr(shape, key)
+    return Answer(**written, headers=shape.headers, faults=faults, source=source)
 
 
 def _pieces(value: str | list[str] | dict[str, Any] | None) -> list[str]:
