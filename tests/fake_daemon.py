@@ -128,11 +128,14 @@ def orphan() -> None:
     """Exits and leaves a child that holds all its pipes open; with `escape` it is in a session of its own."""
 
     def prompt(request: Frame, session: str) -> None:
+        reader, writer = os.pipe()
         if os.fork() == 0:
             if sys.argv[2:] == ["escape"]:
                 os.setsid()
+            os.write(writer, b"!")
             time.sleep(60)
             os._exit(0)
+        os.read(reader, 1)
         os._exit(7)
 
     serve(prompt)

@@ -158,12 +158,29 @@ def tool_order(prompts: PromptRegistry, tools: ToolRegistry) -> list[Undo]:
     return [restore, tools.add(Magic())]
 
 
+def raiser(prompts: PromptRegistry, tools: ToolRegistry) -> list[Undo]:
+    def raising(assembly: Assembly, proceed: Proceed) -> Assembly:
+        raise KeyError("lost")
+
+    return [prompts.add_listener(raising)]
+
+
+def tool_adder(prompts: PromptRegistry, tools: ToolRegistry) -> list[Undo]:
+    def add(assembly: Assembly, proceed: Proceed) -> Assembly:
+        done = proceed(assembly)
+        done.tools.append(Magic().schema)
+        return done
+
+    return [prompts.add_listener(add)]
+
+
 HARMLESS = [
     other_sections, section_of_the_same_name, complete_section_of_the_same_name, appender, mutator, deleter,
     reorderer, replacer, keeper, contexts, contexts_suppressor, variables, tool, tool_order,
 ]  # fmt: skip
 """What an agent with a complete prompt and tools of its own does not notice."""
-ACTIONS = {action.__name__: action for action in (*HARMLESS, another_complete_section)}
+OTHERS = [another_complete_section, raiser, tool_adder]
+ACTIONS = {action.__name__: action for action in (*HARMLESS, *OTHERS)}
 
 
 class ControlConfig(EntryConfig):
@@ -302,8 +319,6 @@ class RaisingEntry(Entry):
 
     @asynccontextmanager
     async def mount(self, scope: Scope) -> AsyncIterator[None]:
-        def raising(assembly: Assembly, proceed: Proceed) -> Assembly:
-            raise KeyError("lost")
-
-        scope.defer(scope.get(PromptRegistry).add_listener(raising))
+        undo = raiser(scope.get(PromptRegistry), scope.get(ToolRegistry))
         yield
+        undo[0]()

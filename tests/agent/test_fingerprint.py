@@ -47,7 +47,7 @@ SAME = {
     "the class's own name": PLAIN.replace("name: bash", 'name: "cordisd.entries.bash:BashEntry"'),
     "a group": PLAIN.replace(
         "- {id: editor, name: str-replace-editor}",
-        "- {id: g, group: true, isolate: {fs: true}, config: [{id: e, name: str-replace-editor}]}",
+        "- {id: g, group: true, isolate: {fs: false}, config: [{id: e, name: str-replace-editor}]}",
     ),
     "a disabled row": PLAIN + "- {id: off, name: section, disabled: true, config: {name: s, text: t}}\n",
 }
@@ -101,6 +101,44 @@ def test_the_digest_is_the_hash_of_the_document_and_the_hashes_are_those_of_fp_4
     tools = json.dumps(found.document["tools"], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert found.hashes.tools_sha256 == hashlib.sha256(tools.encode()).hexdigest()
     assert found.hashes.prompt_sha256 == hashlib.sha256(b"Be brief.").hexdigest()
+
+
+TWO_AND_TWO = """
+- {group: true, isolate: {fs: true}, config: [{name: bash}, {name: str-replace-editor}]}
+- {name: "agents:OfferEntry"}
+- {name: terminal}
+"""
+
+
+def test_which_entries_isolation_parts_is_in_the_digest_and_how_realms_are_called_is_not(
+    agents: Agents,
+) -> None:
+    named = TWO_AND_TWO.replace("fs: true", "terminals: mine")
+    by_row = """
+- {name: terminal}
+- {name: str-replace-editor, isolate: {fs: x}}
+- {name: "agents:OfferEntry"}
+- {name: bash, isolate: {fs: x}}
+"""
+    assert len({agents.digest(text) for text in (TWO_AND_TWO, named, by_row)}) == 1
+    together = by_row.replace("{name: terminal}", "{name: terminal, isolate: {fs: x}}")
+    assert agents.digest(together) == agents.digest(by_row.replace(", isolate: {fs: x}", ""))
+    others = [
+        by_row.replace("fs: x", "fs: true"),
+        by_row.replace("editor, isolate: {fs: x}", "editor"),
+        together,
+    ]
+    assert len({agents.digest(text) for text in (by_row, *others)}) == 4
+
+
+def test_isolating_what_an_entry_provides_makes_another_digest(agents: Agents) -> None:
+    loop = PLAIN.replace("name: agent,", "name: agent, isolate: {loopSettings: true},")
+    quiet = [
+        text.replace("parameters: {temperature: 0.5, seed: 1}", "maxParallelToolCalls: 2")
+        for text in (PLAIN, loop)
+    ]
+    assert agents.fingerprint(quiet[0]).document["parameters"] == {}
+    assert agents.digest(quiet[0]) != agents.digest(quiet[1])
 
 
 def test_the_order_of_a_schemas_keys_is_text_to_a_model_so_it_is_in_the_digest(agents: Agents) -> None:
@@ -166,6 +204,7 @@ class SetConfig(EntryConfig):
     """A key that is a set."""
 
     numbers: frozenset[int] = frozenset()
+    hidden: str = Field(default="", exclude=True)
     limit: float = Field(default=1, allow_inf_nan=True)
 
     @field_validator("numbers", mode="before")
@@ -192,6 +231,11 @@ def test_sets_count_by_their_members_whatever_order_python_keeps_them_in(agents:
     assert list(frozenset([8, 0])) != list(frozenset([0, 8])), "or this shows nothing"
     assert agents.digest(rows[0]) == agents.digest(rows[1])
     assert agents.digest(rows[0]) != agents.digest(rows[0].replace("8", "16"))
+
+
+def test_a_key_that_leaves_itself_out_of_dumps_is_in_the_digest(agents: Agents) -> None:
+    rows = [f'- {{name: "{__name__}:SetEntry", config: {{hidden: {word}}}}}' for word in ("a", "b")]
+    assert agents.digest(rows[0]) != agents.digest(rows[1])
 
 
 def test_an_agent_that_cannot_be_written_as_json_is_refused(agents: Agents) -> None:

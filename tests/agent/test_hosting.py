@@ -21,6 +21,7 @@ from cordisd.errors import (
     CompositionError,
     CordisError,
     InvalidParamsError,
+    NotInitializedError,
     PresetError,
     PresetMismatchError,
     SessionBegunError,
@@ -211,6 +212,21 @@ def test_a_message_that_comes_while_a_preset_is_selected_is_not_lost(place: Plac
             [log] = place.logs
             assert "do not forget me" in log.read_text()
             assert place.journal == ["mounted", "unmounting"]
+
+    asyncio.run(steps())
+
+
+def test_no_session_opens_once_the_daemon_is_ending(place: Place) -> None:
+    write_preset(place.presets, "slow", [persona("slow"), faulty(mount="pause")])
+
+    async def steps() -> None:
+        async with place.host() as host:
+            creating = asyncio.ensure_future(sessions.create(host, "s", place.settings(host, "slow"), None))
+            await asyncio.sleep(0.05)
+            await host.abort()
+            with pytest.raises(NotInitializedError, match="shutting down"):
+                await creating
+            assert (host.live, place.journal) == ({}, ["mounted", "unmounting"])
 
     asyncio.run(steps())
 

@@ -74,6 +74,7 @@ def test_a_prompt_with_variables_cannot_be_frozen(text: str, agents: Agents) -> 
         ("id: one-v1", "id: one", "$.id"),
         ("id: one-v1", "id: one-v0", "$.id"),
         ("id: one-v1", "id: one-v1, sha256: abc", "$.sha256"),
+        ("name: profile,", "name: profile, isolate: {profile: true},", "is not frozen by its profile"),
         ("- id: persona", "- {name: profile, config: {id: one-v1}}\n- id: persona", "already provided"),
     ],
 )

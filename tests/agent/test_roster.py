@@ -175,6 +175,36 @@ def test_a_preset_may_have_includes_groups_and_patches(tmp_path: Path) -> None:
     assert [entry.id for entry in roster.get("p").entries] == ["persona", "editor"]
 
 
+PUBLISHED = """
+- {id: persona, name: '@deepseek-ai/dsh-persona', config: {text: good, complete: true}}
+- id: terminals
+  name: cordis:group
+  isolate: {terminals: true}
+  config:
+    - {id: pty, name: '@deepseek-ai/dsh-terminal'}
+    - {id: terminal-bash, name: '@deepseek-ai/dsh-terminal-bash', config: {timeoutMs: 300000}}
+    - {id: bash, name: '@deepseek-ai/dsh-tool-bash-persistent', config: {timeoutMs: 300000}}
+- id: files
+  name: cordis:group
+  isolate: {fs: true}
+  config:
+    - {id: fs, name: '@deepseek-ai/dsh-fs-local'}
+    - {id: editor, name: '@deepseek-ai/dsh-tool-str-replace-editor', config: {maxOutputChars: 16000}}
+"""
+
+
+def test_a_preset_in_the_published_names_has_the_rows_that_are_only_checked(tmp_path: Path) -> None:
+    write_preset(tmp_path, "published", PUBLISHED)
+    write_preset(
+        tmp_path,
+        "wrong",
+        PUBLISHED.replace("{timeoutMs: 300000}}\n    - {id: bash", "{timeoutMs: no}}\n    - {id: bash"),
+    )
+    roster = Roster([Root(tmp_path)])
+    assert [entry.id for entry in roster.get("published").entries] == ["persona", "bash", "editor"]
+    assert "timeoutMs" in str(problems(roster)["wrong"])
+
+
 def test_a_preset_is_read_again_when_one_of_its_files_has_changed(tmp_path: Path) -> None:
     (tmp_path / "part.yml").write_text(rows(persona("one")))
     include = "- {id: i, name: cordis:include, config: {path: ../../part.yml}}"
@@ -195,11 +225,18 @@ def test_a_preset_is_read_again_when_one_of_its_files_has_changed(tmp_path: Path
         roster.get("p")
 
 
-def test_a_preset_whose_files_are_as_they_were_is_not_read_again(tmp_path: Path) -> None:
-    write_preset(tmp_path, "p", GOOD)
+def test_a_preset_is_kept_as_long_as_its_files_are_as_they_were(tmp_path: Path) -> None:
+    folder = write_preset(tmp_path, "p", GOOD)
     roster = Roster([Root(tmp_path)])
     time.sleep(0.2)
+    kept = roster.get("p")
+    assert roster.get("p") is kept
+    os.utime(folder / "agent.cordis.yml", ns=(1, 1))
+    assert roster.get("p") is not kept
+    time.sleep(0.2)
     assert roster.get("p") is roster.get("p")
+    write_preset(tmp_path, "p", [persona("evil")])
+    assert text_of(roster.get("p")) == "evil"
 
 
 def test_no_change_is_missed_however_fast_it_follows_the_last(tmp_path: Path) -> None:

@@ -38,8 +38,10 @@ class Folder:
         return self.run_bare(*words, "--composition", "roster.yml")
 
     def run_bare(self, *words: str) -> Ended:
+        """`cordisd WORDS`; paths in its messages start in this folder."""
         code = main(list(words))
-        return Ended(code, *self._capsys.readouterr())
+        out, err = self._capsys.readouterr()
+        return Ended(code, out, err.replace(f"{self.root}/", ""))
 
     def change(self, preset: str, old: str, new: str) -> None:
         """Put `new` where the agent file of `preset` has `old`, which it has once."""

@@ -11,6 +11,7 @@ from cordisd.cli.difference import differences
 
 EMPTY: dict[str, Any] = {
     "system": "", "contexts": [], "tools": [], "parameters": {}, "behaviour": [], "contracts": {},
+    "isolated": {},
 }  # fmt: skip
 WORDS = st.sampled_from(["a", "b", "c"])
 TEXTS = st.text(alphabet="ab\n \r\u2028", max_size=5)
@@ -31,6 +32,7 @@ DOCUMENTS = st.fixed_dictionaries(
             lambda rows: sorted(rows, key=canonical_json)
         ),
         "contracts": st.dictionaries(WORDS, st.integers(1, 2), max_size=2),
+        "isolated": st.dictionaries(WORDS, st.lists(st.lists(st.integers(0, 2), max_size=2), max_size=2)),
     }
 )
 
@@ -71,3 +73,16 @@ def test_the_second_entry_of_a_name_is_told_apart() -> None:
     assert lines({**EMPTY, "behaviour": [one]}, {**EMPTY, "behaviour": [one, two]}) == [
         "entry section#2: only in B"
     ]
+
+
+def test_an_order_of_keys_that_is_all_that_differs_is_told_and_one_beside_another_value_is_not() -> None:
+    one = {**EMPTY, "parameters": {"a": 1, "b": 2}, "sent": "x"}
+    turned = {**EMPTY, "parameters": {"b": 2, "a": 1}, "sent": "y"}
+    assert lines(one, turned) == ["tools, parameters: the same, but their keys are sent in another order"]
+    assert lines(one, {**turned, "parameters": {"a": 1}}) == ["parameters.b: 2 -> (absent)"]
+
+
+def test_a_document_without_private_services_is_compared_with_one_that_has_some() -> None:
+    without = {name: value for name, value in EMPTY.items() if name != "isolated"}
+    assert lines(without, {**EMPTY, "isolated": {"fs": [[0, 1]]}}) == ["isolated.fs: (absent) -> [[0, 1]]"]
+    assert lines(without, EMPTY) == []

@@ -320,10 +320,11 @@ def test_a_plug_in_that_fails_is_a_problem_of_its_preset_alone(folder: Folder) -
         folder.add(name.lower(), PERSONA + f"- {{id: x, name: 'test_preset_plug_in:{name}'}}\n")
     checked = folder.run("preset", "check")
     assert (checked.code, checked.out.count("ok: ")) == (2, 2)
-    for name in ("buggy", "worse"):
+    for name, what in (("buggy", "the prompt"), ("worse", 'the prompt of preset "worse"')):
         place = f"cordisd: presets/{name}/agent.cordis.yml: "
-        assert f"{place}the prompt cannot be assembled: ValueError: a bug\n" in checked.err
+        assert f"{place}{what} cannot be assembled: ValueError: a bug\n" in checked.err
     listed = json.loads(folder.run("preset", "list", "--json").out)["presets"]
     assert {one["name"]: one["problem"] for one in listed if one["problem"]} == {
-        "worse": "worse: ValueError: a bug"  # `buggy` has a digest: its text is asked for by a turn only
+        # `buggy` has a digest: its text is asked for by a turn only
+        "worse": 'the prompt of preset "worse" cannot be assembled: ValueError: a bug'
     }

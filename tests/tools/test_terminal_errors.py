@@ -14,45 +14,51 @@ from cordisd.mock import call, text
 from daemon import Daemon
 from measure import PATIENCE_S
 from processes import gone, with_environment
-from tools.terminal_session import act, composition, daemon_with, drive, results
+from tools.terminal_session import Result, act, composition, daemon_with, drive, results
+
+REFUSED = [
+    (act("send", text="x"), 'no terminal "main": there are cat; use "start"'),
+    (act("wait", name="cap"), 'no terminal "cap" (did you mean "cat"?)'),
+    (act("jump"), '"action" must be one of ["start","send","wait","read","stop","list"]'),
+    (act("start"), '"start" needs a command'),
+    (act("start", command="  "), "the command is empty"),
+    (act("start", command="a\0b"), "the command contains a NUL"),
+    (act("start", command="x", name="a b"), '"a b" is no name of a terminal'),
+    (act("start", command="x", name="cat"), "terminal \"cat\" is in use: it runs 'cat'"),
+    (act("start", command="x", text="y"), '"start" does not take text; beside name it takes command,'),
+    (act("read", name="cat", pattern="x"), '"read" does not take pattern'),
+    (act("send", name="cat"), '"send" needs text or keys'),
+    (act("send", name="cat", keys=["entr"]), 'unknown key "entr" (did you mean "enter"?)'),
+    (act("send", name="cat", text="x" * 5000), "takes no line of more than 4094 bytes"),
+    (act("wait", name="cat", pattern="(x"), "invalid pattern: missing ): (x (the syntax is that of RE2"),
+    (act("wait", name="cat", pattern=r"(x)\1"), r"invalid pattern: invalid escape sequence: \1"),
+    (act("wait", name="cat", pattern="((a{900}){900}){900}"), "invalid pattern: invalid repetition size"),
+    (act("wait", name="cat", pattern=r"\w{999}"), "the pattern is too large"),
+    (act("wait", name="cat", pattern="x" * 1001), "the pattern is too long"),
+    (act("wait", name="cat", timeout_seconds=601), "timeout_seconds must be from 0 to 600"),
+    (act("wait", name="cat", silence_seconds=0), "silence_seconds must be more than 0"),
+    (act("wait", name="cat", screen="yes"), '"screen" must be a boolean'),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (act("send", text="x"), 'no terminal "main": there are cat; use "start"'),
-        (act("wait", name="cap"), 'no terminal "cap" (did you mean "cat"?)'),
-        (act("jump"), '"action" must be one of ["start","send","wait","read","stop","list"]'),
-        (act("start"), '"start" needs a command'),
-        (act("start", command="  "), "the command is empty"),
-        (act("start", command="a\0b"), "the command contains a NUL"),
-        (act("start", command="x", name="a b"), '"a b" is no name of a terminal'),
-        (act("start", command="x", name="cat"), "terminal \"cat\" is in use: it runs 'cat'"),
-        (act("start", command="x", text="y"), '"start" does not take text; beside name it takes command,'),
-        (act("read", name="cat", pattern="x"), '"read" does not take pattern'),
-        (act("send", name="cat"), '"send" needs text or keys'),
-        (act("send", name="cat", keys=["entr"]), 'unknown key "entr" (did you mean "enter"?)'),
-        (act("send", name="cat", text="x" * 5000), "takes no line of more than 4094 bytes"),
-        (act("wait", name="cat", pattern="(x"), "invalid pattern: missing ): (x (the syntax is that of RE2"),
-        (act("wait", name="cat", pattern=r"(x)\1"), r"invalid pattern: invalid escape sequence: \1"),
-        (act("wait", name="cat", pattern="((a{900}){900}){900}"), "invalid pattern: invalid repetition size"),
-        (act("wait", name="cat", pattern=r"\w{999}"), "the pattern is too large"),
-        (act("wait", name="cat", pattern="x" * 1001), "the pattern is too long"),
-        (act("wait", name="cat", timeout_seconds=601), "timeout_seconds must be from 0 to 600"),
-        (act("wait", name="cat", silence_seconds=0), "silence_seconds must be more than 0"),
-        (act("wait", name="cat", screen="yes"), '"screen" must be a boolean'),
-    ],
-)
-def test_a_call_that_cannot_be_carried_out_changes_nothing(
-    arguments: dict[str, object], message: str, tmp_path: Path
-) -> None:
-    _, refused, after = drive(
-        tmp_path,
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Result, Result]]:
+    """Of each call of `REFUSED`, its result and what a terminal answers afterwards; all in one session."""
+    ok = act("send", name="cat", text="ok\n", pattern="ok\nok\n")
+    made = drive(
+        tmp_path_factory.mktemp("refused"),
         act("start", name="cat", command="cat", silence_seconds=0.05),
-        arguments,
-        act("send", name="cat", text="ok\n", pattern="ok\nok\n"),
+        *(one for arguments, _ in REFUSED for one in (arguments, ok)),
     )
-    assert refused.is_error and refused.text.startswith("Error: ") and message in refused.text
+    return list(zip(made[1::2], made[2::2], strict=True))
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)), ids=[message for _, message in REFUSED])
+def test_a_call_that_cannot_be_carried_out_changes_nothing(
+    refused: list[tuple[Result, Result]], number: int
+) -> None:
+    error, after = refused[number]
+    assert error.is_error and error.text.startswith("Error: ") and REFUSED[number][1] in error.text
     assert after.lines[:-1] == ["ok", "ok"]
 
 

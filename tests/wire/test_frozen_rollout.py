@@ -164,3 +164,31 @@ def test_a_session_that_is_resumed_with_another_model_sends_nothing(tmp_path: Pa
         [log] = daemon.sessions.glob("*/s/session.jsonl")
     assert len(rows(log, "request/header")) == 1
     assert [request.json["model"] for request in mock.requests] == ["deepseek-v4-flash"] * 2
+
+
+def test_sampling_that_changes_before_a_resume_is_logged_and_a_frozen_session_does_not_go_on(
+    tmp_path: Path,
+) -> None:
+    root, work = tmp_path / "presets", tmp_path / "w"
+    freeze(root, ID)
+    config = "provider: deepseek-official, apiKeyEnv: DEEPSEEK_API_KEY, parameters: {top_p: %s}"
+    row = f"- {{id: deepseek, config: {{{config}}}}}\n"
+    with MockChatThread(lambda _: text("ok")) as mock:
+        with host_daemon(work, root, mock.url, row % 0.5) as daemon:
+            daemon.initialize()
+            lock(daemon, root, ID)
+            daemon.request("session/create", {"sessionId": "s", "preset": ID})
+            for session in ("s", "free"):
+                daemon.run(session, "hi")
+        with host_daemon(work, root, mock.url, row % 0.9) as daemon:
+            daemon.initialize()
+            reason = resumed(daemon)
+            assert reason["error"]["code"] == "PROFILE_OVERRIDE_REFUSED"
+            assert "'top_p': 0.9" in reason["error"]["message"]
+            daemon.request("session/resume", {"sessionId": "free"})
+            daemon.run("free", "again")
+        [log] = daemon.sessions.glob("*/free/session.jsonl")
+    logged = [row["data"] for row in rows(log, "request/header")]
+    assert [data["parameters"] for data in logged] == [{"top_p": 0.5}, {"top_p": 0.9}]
+    assert (logged[1]["reason"], logged[1]["cause"]) == ("resume", ["parameters"])
+    assert [request.json["top_p"] for request in mock.requests] == [0.5, 0.5, 0.9]

@@ -76,25 +76,6 @@ def test_nothing_reaches_the_model_that_is_not_in_the_log_and_the_queue_hears_of
             ]
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        {"type": "text"},
-        {"type": "text", "text": 5},
-        {"type": "tool-result", "toolCallId": "x", "content": []},
-        {"type": "tool-call", "id": "x", "name": "bash", "arguments": "{}"},
-        {"type": "x", "deep": json.loads("[" * 200 + "]" * 200)},
-    ],
-)
-def test_a_block_that_no_user_can_say_is_refused(block: dict[str, object], tmp_path: Path) -> None:
-    with Daemon(tmp_path) as daemon:
-        daemon.initialize()
-        code, message = daemon.refused("session/prompt", {"sessionId": "s", "contentBlocks": [block]})
-        assert code == -32602
-        assert "contentBlocks" in message
-        assert daemon.request("session/list")["sessions"] == []
-
-
 def test_a_number_that_is_no_number_is_refused_before_it_reaches_a_log(tmp_path: Path) -> None:
     with MockModelThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()

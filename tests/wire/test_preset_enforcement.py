@@ -162,3 +162,28 @@ def test_a_reply_that_calls_a_tool_of_the_host_gets_an_error_as_result(world: Wo
     world.daemon.run("tempted", "tempted")
     [result] = [one for one in world.model.received["tempted"][1]["messages"] if one["role"] == "tool"]
     assert "magic" in result["content"] and "done" not in result["content"]
+
+
+def test_a_listener_that_raises_ends_the_turn_and_not_the_session(world: World) -> None:
+    world.make("disturbed")
+    world.model.plan("disturbed", lambda: world.doing("raiser"))
+    assert "lost" in world.outcome("disturbed", "disturbed")["reason"]["error"]["message"]
+    _, message = world.daemon.refused("session/create", {"preset": "minimal"})
+    assert message == "the prompt of preset \"minimal\" cannot be assembled: KeyError: 'lost'"
+    world.control("undo")
+    assert world.outcome("disturbed", "again")["stopReason"] == "completed"
+    assert world.model.systems("disturbed") == [PERSONA] * 2
+
+
+def test_what_a_listener_does_to_the_tools_stands_and_the_digest_and_the_log_tell(world: World) -> None:
+    digest = world.make("given")["digest"]
+    world.model.plan("given", lambda: world.doing("tool_adder"))
+    world.daemon.run("given", "given")
+    assert world.model.tools("given") == [TOOLS, [*TOOLS, "magic"]]
+    assert world.model.systems("given") == [PERSONA] * 2
+    headers = [row["data"] for row in world.daemon.log("given") if row["type"] == "request/header"]
+    assert [header["reason"] for header in headers] == ["initial", "change"]
+    refusal = world.daemon.ask("session/create", {"preset": "minimal", "requirePreset": digest})
+    assert refusal["error"]["data"] == {"code": "preset_mismatch"}
+    world.control("undo")
+    world.daemon.request("session/create", {"preset": "minimal", "requirePreset": digest})

@@ -161,6 +161,22 @@ def test_a_blank_session_can_have_another_preset_and_keeps_all_else(world: World
     assert world.daemon.request("session/get", {"sessionId": "switched"})["preset"] == "minimal"
 
 
+def test_requests_about_one_session_are_served_in_their_order(world: World) -> None:
+    daemon, blocks = world.daemon, [{"type": "text", "text": "hurried"}]
+    made = [daemon.send("session/create", {"sessionId": "hurried", "preset": p}) for p in ("here", "changed")]
+    selected = daemon.send("preset/select", {"sessionId": "hurried", "preset": "minimal"})
+    daemon.send("session/prompt", {"sessionId": "hurried", "contentBlocks": blocks})
+    late = daemon.send("preset/select", {"sessionId": "hurried", "preset": "here"})
+    daemon.wait_idle("hurried")
+    daemon.wait(lambda: daemon.answer(late))
+    answers = [daemon.answer(number) or {} for number in (*made, selected, late)]
+    assert answers[0]["result"]["preset"] == "here"
+    assert answers[1]["error"]["code"] == -32001
+    assert answers[2]["result"]["preset"] == "minimal"
+    assert answers[3]["error"]["code"] == -32005
+    assert world.model.systems("hurried") == [PERSONA]
+
+
 def test_a_refused_selection_leaves_the_session_as_it_was(world: World) -> None:
     world.make("kept", preset="minimal")
     for preset, code in (("failing", -32020), ("nope", -32020), ("host-row", -32020), ("", -32602)):

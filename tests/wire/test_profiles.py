@@ -286,3 +286,25 @@ def test_a_process_composition_cannot_be_frozen(tmp_path: Path) -> None:
     with host_daemon(tmp_path / "w", tmp_path, "http://127.0.0.1:9", row) as daemon:
         assert daemon.process.wait(20) == 2
     assert b"a profile freezes an agent preset; a process composition has none to freeze" in daemon.stderr
+
+
+def test_a_blank_session_is_not_switched_to_a_profile_that_is_not_what_was_locked(
+    tmp_path: Path, mock: MockChat
+) -> None:
+    root = tmp_path / "presets"
+    path = freeze(root, "one-v1")
+    with host_daemon(tmp_path / "w", root, mock.url) as daemon:
+        daemon.initialize()
+        lock(daemon, root, "one-v1")
+        content = path.read_text()
+        path.write_text(content.replace("300000", "1"))
+        before = daemon.request("session/create", {"sessionId": "s"})
+        select = {"sessionId": "s", "preset": "one-v1"}
+        assert refused(daemon, "preset/select", select)[:2] == MISMATCH
+        assert daemon.request("session/get", {"sessionId": "s"})["digest"] == before["digest"]
+        path.write_text(content)
+        assert daemon.request("preset/select", select)["profile"]["id"] == "one-v1"
+        assert outcome(daemon, "s") == {"kind": "completed"}
+        assert [row["data"]["id"] for row in daemon.log("s") if row["type"] == "profile/verified"] == [
+            "one-v1"
+        ]

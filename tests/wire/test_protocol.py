@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daemon import Daemon
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One initialised daemon for all that is refused, after which each finds it as it was."""
+    with Daemon(tmp_path_factory.mktemp("served")) as daemon:
+        daemon.initialize()
+        yield daemon
 
 
 def exchange(daemon: Daemon, *lines: bytes) -> list[dict[str, Any]]:
@@ -51,13 +60,11 @@ def read_line(daemon: Daemon) -> Any:
     ],
 )
 def test_a_bad_frame_gets_one_error_and_the_connection_goes_on(
-    line: bytes, expected: tuple[int, object], tmp_path: Path
+    line: bytes, expected: tuple[int, object], served: Daemon
 ) -> None:
-    with Daemon(tmp_path) as daemon:
-        daemon.initialize()
-        [answer] = exchange(daemon, line)
-        assert (answer["error"]["code"], answer["id"]) == expected
-        assert set(answer["error"]) == {"code", "message"}
+    [answer] = exchange(served, line)
+    assert (answer["error"]["code"], answer["id"]) == expected
+    assert set(answer["error"]) == {"code", "message"}
 
 
 def test_ids_come_back_with_their_type(tmp_path: Path) -> None:
@@ -143,19 +150,33 @@ def test_an_oversize_frame_is_one_error_and_the_next_frame_is_served(tmp_path: P
         ({"sessionId": "s" * 300, "contentBlocks": [{"type": "text", "text": "x"}]}, "255"),
     ],
 )
-def test_params_that_do_not_fit_are_named(params: object, named: str, tmp_path: Path) -> None:
-    with Daemon(tmp_path) as daemon:
-        daemon.initialize()
-        code, message = daemon.refused("session/prompt", params)
-        assert code == -32602
-        assert named in message
-        assert daemon.request("session/list")["sessions"] == []
+def test_params_that_do_not_fit_are_named(params: object, named: str, served: Daemon) -> None:
+    code, message = served.refused("session/prompt", params)
+    assert code == -32602
+    assert named in message
+    assert served.request("session/list")["sessions"] == []
 
 
-def test_an_unknown_method_names_the_nearest(tmp_path: Path) -> None:
-    with Daemon(tmp_path) as daemon:
-        code, message = daemon.refused("session/promt")
-        assert (code, message) == (-32601, 'unknown method "session/promt" (did you mean "session/prompt"?)')
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text"},
+        {"type": "text", "text": 5},
+        {"type": "tool-result", "toolCallId": "x", "content": []},
+        {"type": "tool-call", "id": "x", "name": "bash", "arguments": "{}"},
+        {"type": "x", "deep": json.loads("[" * 200 + "]" * 200)},
+    ],
+)
+def test_a_block_that_no_user_can_say_is_refused(block: dict[str, object], served: Daemon) -> None:
+    code, message = served.refused("session/prompt", {"sessionId": "s", "contentBlocks": [block]})
+    assert code == -32602
+    assert "contentBlocks" in message
+    assert served.request("session/list")["sessions"] == []
+
+
+def test_an_unknown_method_names_the_nearest(served: Daemon) -> None:
+    code, message = served.refused("session/promt")
+    assert (code, message) == (-32601, 'unknown method "session/promt" (did you mean "session/prompt"?)')
 
 
 def test_the_announced_methods_are_the_served_ones(tmp_path: Path) -> None:

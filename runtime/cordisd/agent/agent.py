@@ -15,6 +15,7 @@ from cordisd.errors import (
     InvalidParamsError,
     PresetError,
     PresetMismatchError,
+    ProfileError,
     ProfileOverrideError,
     PromptError,
 )
@@ -76,6 +77,8 @@ async def mount_agent(host: Scope, preset: Preset, realm: Realm, config: Request
             raise PresetError(f'agent-presets: preset "{preset.name}" failed to mount: {error}') from error
         settings = scope.find(LoopSettings) or LoopSettings()
         profile = scope.find(Profile)
+        if profile is None and any(entry.entry_class.freezes for entry in preset.entries):
+            raise ProfileError(f"{preset} is not frozen by its profile, which is isolated from it")
         _check_choices(preset, config, settings, is_frozen=profile is not None)
         config = _with_parameters(config, settings)
         fingerprint = _fingerprint(scope, preset)

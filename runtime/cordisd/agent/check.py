@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cordisd.agent.agent import Agent, mount_agent
+from cordisd.agent.agent import Agent
 from cordisd.agent.host import Host
 from cordisd.agent.preset import AGENT_FILE, LABEL_FILE, Preset, read_label
 from cordisd.errors import CompositionError, CordisError, Problem, PromptError
@@ -16,7 +16,6 @@ from cordisd.kernel.report import Report
 from cordisd.services.models import RequestConfig
 from cordisd.services.prompt import PromptRegistry, interpolate
 from cordisd.services.tools import ToolRegistry
-from cordisd.session.realm import Realm
 
 
 class Verdict(NamedTuple):
@@ -29,17 +28,13 @@ class Verdict(NamedTuple):
 async def check_agent(host: Host, preset: Preset) -> Verdict:
     """Mount the agent of `preset` in `host`, render every part of its prompt, and unmount it."""
     place = str(host.composition.path if preset.folder is None else preset.folder / AGENT_FILE)
-    realm = Realm("", os.getcwd(), host.guardian)
     digest: str | None = None
     try:
-        agent = await mount_agent(host.scope, preset, realm, RequestConfig("", ""), "a session to be checked")
-        digest = agent.fingerprint.digest
-        try:
+        async with host.trial(preset, os.getcwd(), RequestConfig("", "")) as agent:
+            digest = agent.fingerprint.digest
             problems = tuple(_prompt_problems(agent, host, place))
             if agent.profile is not None:
                 agent.profile.check_locked(agent.fingerprint, {})
-        finally:
-            await agent.scope.close()
     except CordisError as error:
         problems = problems_of(error, place)
     except Exception as error:  # sections and listeners may be anybody's code

@@ -1,17 +1,20 @@
 """What an agent is, in one digest: the same on every machine, for every user, in every directory.
 
     {"system": …, "contexts": [[name, text], …], "tools": […], "parameters": {…},
-     "behaviour": [[entry, {key: value, …}], …], "contracts": {tool: integer}, "sent": sha256}
+     "behaviour": [[entry, {key: value, …}], …], "isolated": {service: [[place, …], …], …},
+     "contracts": {tool: integer}, "sent": sha256}
 
 as canonical JSON (sorted keys, no spaces, UTF-8), hashed with SHA-256.
 
 - Agents of one digest send the same bytes for the same model row, model, directory and messages, but for
-  what the third point leaves out. To a model the order of a schema's keys is text, so `sent` is the hash of
+  what the fourth point leaves out. To a model the order of a schema's keys is text, so `sent` is the hash of
   the tools and parameters as they are sent.
 - Behaviour is every key of the agent's enabled entries with the value it has, defaults included: ids,
   comments, groups, the order of rows and keys, and published or own names make no difference of their own.
   Of a frozen preset it is every key that is written, which was every key there was when it was
   locked: what a later version adds must not change it.
+- Entries that isolation parts from one another are told by their places in `behaviour`, whatever realms are
+  called; where it parts none there is no `isolated`.
 - Prompts are taken with their variables not put in, and a text that a function makes by the function's name.
   What these give at run time is in no digest; a frozen profile has neither (`Profile.check_rules`).
 - What host entries and listeners do to the prompt and the tools is in it; their configurations are not, nor
@@ -24,8 +27,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from cordisd.agent.settings import LoopSettings
@@ -33,7 +38,7 @@ from cordisd.errors import PresetError
 from cordisd.events import JsonObject, decode_json, encode_json
 from cordisd.kernel.load import LoadedEntry
 from cordisd.kernel.names import canonical
-from cordisd.kernel.scope import Scope
+from cordisd.kernel.scope import Scope, names_of
 from cordisd.services.prompt import Assembly, PromptRegistry, template
 from cordisd.services.tools import ToolRegistry, ToolSchema
 
@@ -119,34 +124,74 @@ def _document(
     contracts: Mapping[str, int],
 ) -> JsonObject:
     only_written = any(entry.entry_class.freezes for entry in entries)
-    behaviour = [[canonical(entry.name), _keys(entry, only_written=only_written)] for entry in entries]
+    rows = [[canonical(entry.name), _keys(entry.config, only_written=only_written)] for entry in entries]
+    order = sorted(range(len(rows)), key=lambda number: canonical_json(rows[number]))
     tools, body = tools_as_sent(assembly.tools), encode_json(dict(parameters))
-    return {
+    document: JsonObject = {
         "system": template(assembly.sections),
         "contexts": [[context.name, context.text] for context in assembly.contexts],
         "tools": decode_json(tools),  # a copy: who offers a tool may change its schema later
         "parameters": decode_json(body),
-        "behaviour": sorted(behaviour, key=canonical_json),
+        "behaviour": [rows[number] for number in order],
         "contracts": dict(contracts),
         "sent": sha256(tools + body),
     }
+    if isolated := _isolated([entries[number] for number in order]):
+        document["isolated"] = isolated
+    return document
 
 
-def _keys(entry: LoadedEntry, *, only_written: bool) -> JsonObject:
-    keys: JsonObject = _plain(entry.config.model_dump(by_alias=True, exclude_unset=only_written))
-    return keys
+def _isolated(entries: Sequence[LoadedEntry]) -> dict[str, list[list[int]]]:
+    """By service, the places of the entries that share each realm, where those who need it are parted.
+
+    A realm that all of them share does to a model what no isolation does. Of a name that no entry needs, such
+    as that of a service which one provides, it is not known what it does: its realms are told as they are.
+    """
+    services: dict[tuple[str, ...], set[int]] = {}
+    for place, entry in enumerate(entries):
+        for service in entry.entry_class.needs:
+            services.setdefault(names_of(service), set()).add(place)
+    found: dict[str, list[list[int]]] = {}
+    for names, users in services.items():
+        realms: dict[str, list[int]] = {}
+        for place in sorted(users):
+            isolate = reversed(list(entries[place].isolate.items()))
+            realms.setdefault(next((realm for name, realm in isolate if name in names), ""), []).append(place)
+        if len(realms) > 1:
+            found[names[0]] = sorted(realms.values())
+    needed = {name for names in services for name in names}
+    others: dict[str, dict[str, list[int]]] = {}
+    for place, entry in enumerate(entries):
+        for name in entry.isolate.keys() - needed:
+            others.setdefault(name, {}).setdefault(entry.isolate[name], []).append(place)
+    return found | {name: sorted(shared.values()) for name, shared in others.items()}
 
 
-def _plain(value: object) -> Any:
+def _keys(config: BaseModel, *, only_written: bool) -> JsonObject:
+    """Every key with its value. Not by `model_dump`, from which a field can have itself left out."""
+    names = type(config).model_fields
+    written = config.model_fields_set if only_written else names
+    found: JsonObject = {
+        field.alias or name: _plain(getattr(config, name), only_written=only_written)
+        for name, field in names.items()
+        if name in written
+    }
+    return found | {name: _plain(value) for name, value in (config.model_extra or {}).items()}
+
+
+def _plain(value: object, *, only_written: bool = False) -> Any:
     """`value` as JSON. Sets are sorted, for their own order differs from one process to the next; a whole
     number has one form, for a default is not converted as a written value is."""
+    plain = partial(_plain, only_written=only_written)
     match value:
+        case BaseModel():
+            return _keys(value, only_written=only_written)
         case Mapping():
-            return {str(_plain(key)): _plain(inner) for key, inner in value.items()}
+            return {str(plain(key)): plain(inner) for key, inner in value.items()}
         case set() | frozenset():
-            return sorted(map(_plain, value), key=canonical_json)
+            return sorted(map(plain, value), key=canonical_json)
         case list() | tuple():
-            return [_plain(inner) for inner in value]
+            return [plain(inner) for inner in value]
         case float() if value.is_integer():
             return int(value)
         case _:

@@ -139,10 +139,10 @@ def read_preset(folder: Path) -> tuple[Preset, Sequence[str]]:
     composition = load(path)
     if any(entry.entry_class.freezes for entry in composition.entries):
         composition = load(path, literal=True)
-    strangers = [_stranger(entry) for entry in composition.host]
+    strangers = [_stranger(entry) for entry in composition.host if not entry.entry_class.inert]
     if strangers:
         raise CompositionError(strangers)
-    return Preset(folder.name, composition.entries, folder), composition.files
+    return Preset(folder.name, composition.session, folder), composition.files
 
 
 def own_preset(composition: Composition) -> Preset:

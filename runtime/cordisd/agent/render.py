@@ -50,7 +50,8 @@ async def first_request(host: Host, preset: Preset, settings: SessionSettings, p
     It goes the way of a real session up to the model, without a log on disk and without a shell.
 
     Raises:
-        CordisError: whatever would keep such a session from its first request.
+        CordisError: whatever would keep such a session from its first request, but for the lock of a frozen
+            profile: what it would send is shown before it is locked.
     """
     async with host.trial(preset, settings.cwd, settings.config) as agent:
         realm = agent.scope.get(Realm)

@@ -264,9 +264,14 @@ async def _open(
     owner: object,
     events: Sequence[Event],
 ) -> Live:
-    """Put a session together from its log's header, its agent and what is already in the log."""
+    """Put a session together from its log's header, its agent and what is already in the log.
+
+    Raises:
+        NotInitializedError: the daemon is shutting down.
+    """
     scope = agent.scope
     try:
+        host.check_serving()  # mounting has taken its time
         adapter = host.scope.get(ModelRegistry).get(agent.config.provider)
         history = History(adapter.encode_message)
         session = Session(

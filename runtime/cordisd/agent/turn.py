@@ -127,7 +127,7 @@ def prepare_request(session: Session, assembly: Assembly, *, first_step: bool) -
     if tools:
         header["tools"] = [tool.as_json() for tool in tools]
     if profile is not None:
-        _check_one_header(session, profile, header)
+        _check_one_header(session, profile, header, parameters)
     _log_header(session, header, parameters)
     context: JsonObject = {"provider": config.provider, "model": config.model}
     if (window := session.adapter.describe(config.model).context_window) is not None:
@@ -146,26 +146,31 @@ def prepare_request(session: Session, assembly: Assembly, *, first_step: bool) -
     )
 
 
-def _check_one_header(session: Session, profile: Profile, header: JsonObject) -> None:
+def _check_one_header(session: Session, profile: Profile, header: JsonObject, parameters: JsonObject) -> None:
     """A frozen session has one `request/header` (FP-7), so that its trajectory is one token sequence.
 
     Raises:
         ProfileOverrideError: this request would need another, after a resume with another model for example.
     """
-    last = session.memory.header
-    if last is not None and header != last:
+    memory = session.memory
+    if memory.header is not None and (header, parameters) != (memory.header, memory.parameters):
         raise ProfileOverrideError(
-            f'session "{session.id}" of the frozen profile "{profile.id}" goes on as it began: '
-            f"its requests were configured as {last['config']}, this one is as {header['config']}"
+            f'session "{session.id}" of the frozen profile "{profile.id}" goes on as it began, with '
+            f"{memory.header['config'] | memory.parameters}; this request would be sent with "
+            f"{header['config'] | parameters}"
         )
 
 
 def _log_header(session: Session, header: JsonObject, parameters: JsonObject) -> None:
-    last, resumed = session.memory.header, session.restored
+    memory, resumed = session.memory, session.restored
+    last = memory.header
     session.restored = False
-    if header == last:
+    if (header, parameters) == (last, memory.parameters):
         return
-    changed = [part for part in ("config", "system", "tools") if header.get(part) != (last or {}).get(part)]
+    parts = ("config", "adapterDefaults", "system", "tools")
+    changed = [part for part in parts if header.get(part) != (last or {}).get(part)]
+    if parameters != memory.parameters:
+        changed.append("parameters")
     data: JsonObject = {"header": header, "reason": "initial"}
     if last is None:
         _log_agent(session)
@@ -180,7 +185,7 @@ def _log_header(session: Session, header: JsonObject, parameters: JsonObject) ->
         for part in ("system", "tools", "parameters")
         if part in hashed
     }
-    session.memory.header = header
+    memory.header, memory.parameters = header, parameters
     session.log.append("request/header", data)
 
 

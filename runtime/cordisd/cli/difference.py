@@ -12,6 +12,7 @@ from cordisd.agent.fingerprint import sha256
 from cordisd.events import JsonObject
 
 ABSENT: Final = "(absent)"
+_SENT: Final = ("tools", "parameters")
 MAX_CHARS: Final = 80
 """Of a value in a line; a longer one is cut, and named by its hash."""
 
@@ -40,7 +41,10 @@ def differences(a: JsonObject, b: JsonObject, names: tuple[str, str]) -> Iterato
             yield from _values(entry, behaviour[0][entry], behaviour[1][entry])
         else:
             yield f"entry {entry}: only in {names[0] if entry in behaviour[0] else names[1]}"
+    yield from _values("isolated", a.get("isolated", {}), b.get("isolated", {}))
     yield from _values("contract", a["contracts"], b["contracts"])
+    if a.get("sent") != b.get("sent") and all(_pretty(a[key]) == _pretty(b[key]) for key in _SENT):
+        yield "tools, parameters: the same, but their keys are sent in another order"
 
 
 def _texts(what: str, texts: Sequence[str | None], names: tuple[str, str]) -> Iterator[str]:

@@ -22,6 +22,7 @@ class PlumbingEntry(Entry):
     """A row that is only checked."""
 
     lenient: ClassVar[bool] = True
+    inert: ClassVar[bool] = True
 
     @asynccontextmanager
     async def mount(self, scope: Scope) -> AsyncIterator[None]:

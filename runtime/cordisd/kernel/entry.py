@@ -25,6 +25,9 @@ class Entry:
     lenient: ClassVar[bool] = False
     """True for entries known by a published name: their unknown config keys are warnings, not errors."""
 
+    inert: ClassVar[bool] = False
+    """True for an entry that is only checked: it contributes nothing, so it may stand anywhere."""
+
     freezes: ClassVar[bool] = False
     """True for an entry that freezes its preset: every value of it is written out, without `!!js`."""
 

@@ -13,7 +13,7 @@ from cordisd.kernel.load import LoadedEntry
 from cordisd.kernel.scope import Scope
 
 MOUNT_LIMIT_S: Final = 30.0
-UNMOUNT_LIMIT_S: Final = 2.0
+UNMOUNT_LIMIT_S: Final = 5.0
 """How long one entry may take: whoever asked for a session, or for the end, waits for it."""
 
 

@@ -32,6 +32,7 @@ def restore(events: Iterable[Event], history: History) -> Memory:
                 memory.titled = True
             case "request/header":
                 memory.header = data["header"]
+                memory.parameters = data.get("parameters", {})
             case "request/context":
                 memory.context = data
             case "assistant/message":

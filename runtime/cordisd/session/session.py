@@ -30,6 +30,8 @@ class Memory:
     titled: bool = False
     header: JsonObject | None = None
     """The last `request/header` logged."""
+    parameters: JsonObject = field(default_factory=dict)
+    """The parameters logged with it."""
     context: JsonObject | None = None
     """The last `request/context` logged."""
     runtime_context: str = ""
