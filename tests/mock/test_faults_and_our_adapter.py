@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import Any
 
 import pytest
@@ -87,6 +88,44 @@ def test_what_a_client_must_not_notice_changes_nothing() -> None:
             await adapter.close()
 
     asyncio.run(scenario())
+
+
+def test_no_mixture_of_those_changes_anything_either() -> None:
+    random = Random(1)
+    names = [name for name in UNSEEN if name not in ("pace", "latency", "calls-interleaved")]
+    mixed = [with_faults(CALLS, *random.sample(names, random.randint(2, len(names)))) for _ in range(40)]
+
+    async def scenario() -> None:
+        async with MockModel([CALLS, *mixed], seed=1) as mock:
+            adapter = adapter_for(mock.url)
+            plain = blocks_of(await chunks_of(adapter))
+            for answer in mixed:
+                assert blocks_of(await chunks_of(adapter)) == plain, answer.faults
+            await adapter.close()
+
+    asyncio.run(scenario())
+
+
+def test_any_mixture_of_all_faults_ends_in_an_answer_or_a_failure() -> None:
+    random = Random(2)
+    # aiohttp may wait for ever after a wrong chunk size that does not come with the head.
+    names = [name for name in FAULTS if name not in ("pace", "latency", "silence", "bad-chunk")]
+    later = [name for name in names if FAULTS[name].stage != "refusal"]
+    mixed = [
+        with_faults(random.choice((WORDS, CALLS)), *random.sample(chosen, random.randint(2, 12)))
+        for chosen in (names, later, later)
+        for _ in range(25)
+    ]
+
+    async def scenario() -> set[str]:
+        async with MockModel(mixed, seed=2) as mock:
+            adapter = adapter_for(mock.url, idle_timeout_s=20)
+            ends = [await chunks_of(adapter) for _ in mixed]
+            await adapter.close()
+        assert len(mock.requests) == len(mixed)
+        return {chunks[-1]["reason"]["kind"] for chunks in ends if chunks[-1]["type"] == "finish"}
+
+    assert asyncio.run(scenario()) == {"error", "stop", "tool-calls", "max-tokens"}
 
 
 @pytest.mark.parametrize("name", FAILURES)

@@ -12,7 +12,7 @@ import pytest
 
 from cordisd import mock as mc
 from cordisd.mock import Hang, MockModel, MockModelThread, Pause, RawReply, Received
-from mock_requests import MESSAGES, WHOLE, exchange, post, split
+from mock_requests import MESSAGES, WHOLE, exchange, post, split, with_faults
 
 
 def test_a_server_in_a_thread_answers_another_process_and_records_it() -> None:
@@ -56,6 +56,14 @@ def test_what_a_script_raises_is_answered_and_raised_again_on_leaving() -> None:
         with MockModelThread(broken) as mock:
             exchange(mock.url, post(WHOLE))
             raise KeyError
+
+
+def test_a_fault_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match=r'unknown fault "crlff" \(did you mean "crlf"\?\)'):
+        MockModel([], faults={"crlff": 0.5})
+    with pytest.raises(ValueError, match="the fault pace must be a number"):
+        with MockModelThread([with_faults(mc.text("x"), pace="slow")]) as mock:
+            assert b"the fault pace must be" in exchange(mock.url, post(WHOLE))
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_sampling_that_changes_before_a_resume_is_logged_and_a_frozen_session_do
     freeze(root, ID)
     config = "provider: deepseek-official, apiKeyEnv: DEEPSEEK_API_KEY, parameters: {top_p: %s}"
     row = f"- {{id: deepseek, config: {{{config}}}}}\n"
-    with MockChatThread(lambda _: text("ok")) as mock:
+    with MockModelThread(lambda _: text("ok")) as mock:
         with host_daemon(work, root, mock.url, row % 0.5) as daemon:
             daemon.initialize()
             lock(daemon, root, ID)

@@ -289,7 +289,7 @@ def test_a_process_composition_cannot_be_frozen(tmp_path: Path) -> None:
 
 
 def test_a_blank_session_is_not_switched_to_a_profile_that_is_not_what_was_locked(
-    tmp_path: Path, mock: MockChat
+    tmp_path: Path, mock: MockModel
 ) -> None:
     root = tmp_path / "presets"
     path = freeze(root, "one-v1")

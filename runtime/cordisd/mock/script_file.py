@@ -9,14 +9,14 @@ from typing import Any
 from pydantic import ValidationError
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from cordisd.errors import CompositionError, CordisError, Problem, nearest
+from cordisd.errors import CompositionError, CordisError, Problem
 from cordisd.kernel import strict
 from cordisd.kernel.config import explain
 from cordisd.kernel.document import UnreadableError, construct, find, read
 from cordisd.kernel.javascript import ExpressionError
 from cordisd.kernel.report import Report, place
 from cordisd.mock.answer import Answer, Call, Token, raw_arguments
-from cordisd.mock.faults.table import FAULTS
+from cordisd.mock.faults.table import wrong_fault
 from cordisd.mock.parts import Parameter, RawReply
 from cordisd.mock.playlist import Match, Playlist, Rule
 from cordisd.mock.script_shape import ReplyShape
@@ -82,14 +82,11 @@ def _refuse_expression(text: str) -> object:
 
 def _faults(named: dict[str, Any], node: Node, report: Report) -> dict[str, Parameter]:
     """The faults and their parameters; `true` stands for the usual one."""
-    for name, parameter in named.items():
-        where = find(node, ["faults", name])
-        if name not in FAULTS:
-            hint = nearest(name, FAULTS) or f"; known: {', '.join(FAULTS)}"
-            report.problem(where, f'invalid reply: unknown fault "{name}"{hint}')
-        elif parameter is not True and (wanted := FAULTS[name].refuse(parameter)):
-            report.problem(where, f"invalid reply: the fault {name} {wanted}, got {parameter!r}")
-    return {name: None if parameter is True else parameter for name, parameter in named.items()}
+    faults = {name: None if parameter is True else parameter for name, parameter in named.items()}
+    for name, parameter in faults.items():
+        if wrong := wrong_fault(name, parameter):
+            report.problem(find(node, ["faults", name]), f"invalid reply: {wrong}")
+    return faults
 
 
 def _match(shape: ReplyShape, node: Node, report: Report) -> Match | None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from cordisd.mock.answer import Answer
 from cordisd.mock.faults.draw import Draw
-from cordisd.mock.faults.table import FAULTS, Stage
+from cordisd.mock.faults.table import FAULTS, Stage, wrong_fault
 from cordisd.mock.parts import Parameter, Part, RawReply
 from cordisd.mock.received import Received
 from cordisd.mock.render import completion, stream_chunks
@@ -21,10 +21,14 @@ T = TypeVar("T")
 class Spoiling:
     """One answer on its way through the faults `wanted`.
 
-    `random_for` gives the randomness of a fault by its name.
+    `random_for` gives the randomness of a fault by its name. An unknown fault, or one with a parameter that
+    it cannot take, is a `ValueError`.
     """
 
     def __init__(self, wanted: Mapping[str, Parameter], random_for: Callable[[str], Random]) -> None:
+        for name, parameter in wanted.items():
+            if wrong := wrong_fault(name, parameter):
+                raise ValueError(wrong)
         self._wanted = wanted
         self._random_for = random_for
         self.applied: dict[str, Parameter] = {}
