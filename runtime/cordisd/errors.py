@@ -62,6 +62,12 @@ class CompositionError(CordisError):
         self.problems = tuple(problems)
 
 
+def problems_behind(error: CordisError) -> tuple[Problem, ...]:
+    """The problems of the composition that an error tells of, itself or by its cause; none if of no such."""
+    told = error if isinstance(error, CompositionError) else error.__cause__
+    return told.problems if isinstance(told, CompositionError) else ()
+
+
 class MissingServiceError(CordisError):
     """An entry asked for a service that nobody in its scope provides."""
 

@@ -32,7 +32,8 @@ def shipped_names() -> list[str]:
 
 def presets_folder() -> Path:
     """The folder of the shipped agent presets."""
-    return next((path for path in _folders() if path.name == "presets" and path.is_dir()), Path("presets"))
+    folders = [path for path in _folders() if path.name == "presets"]
+    return next(filter(Path.is_dir, folders), folders[0])
 
 
 def composition_path(named: str) -> Path:

@@ -103,6 +103,16 @@ def test_the_digest_is_the_hash_of_the_document_and_the_hashes_are_those_of_fp_4
     assert found.hashes.prompt_sha256 == hashlib.sha256(b"Be brief.").hexdigest()
 
 
+def test_sessions_of_equal_agents_share_one_fingerprint(agents: Agents) -> None:
+    with (
+        agents.mounted(PLAIN) as agent,
+        agents.mounted(SAME["other ids"], "two") as same,
+        agents.mounted(OTHER["a limit"], "three") as other,
+    ):
+        assert agent.fingerprint is same.fingerprint
+        assert agent.fingerprint.digest != other.fingerprint.digest
+
+
 TWO_AND_TWO = """
 - {group: true, isolate: {fs: true}, config: [{name: bash}, {name: str-replace-editor}]}
 - {name: "agents:OfferEntry"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,15 @@ import pytest
 
 from agents import Agents
 from cordisd.agent.agent import Agent
-from cordisd.agent.profile import LOCK_FILE, check_not_locked, read_locks, unwritten_keys, write_lock
+from cordisd.agent.preset import Root, Roster
+from cordisd.agent.profile import (
+    LOCK_FILE,
+    check_not_locked,
+    check_other_locks,
+    read_locks,
+    unwritten_keys,
+    write_lock,
+)
 from cordisd.errors import (
     CompositionError,
     PresetError,
@@ -212,10 +221,12 @@ def test_a_malformed_lock_file_is_an_error_that_names_it(text: str, tmp_path: Pa
         read_locks(path)
 
 
-def test_a_lock_file_that_is_a_folder_is_an_error_and_a_missing_one_locks_nothing(tmp_path: Path) -> None:
+def test_a_lock_file_that_is_no_file_is_an_error_and_a_missing_one_locks_nothing(tmp_path: Path) -> None:
     assert read_locks(tmp_path / "none") == {}
-    with pytest.raises(ProfileError, match="cannot be read"):
-        read_locks(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ProfileError, match="cannot be read"):
+            read_locks(path)
 
 
 def test_a_locked_profile_is_never_locked_anew(agents: Agents) -> None:
@@ -242,6 +253,28 @@ def test_a_preset_that_is_locked_but_no_longer_frozen_is_refused(agents: Agents)
     with agents.mounted(thawed, "plain") as plain:
         (agents.root / LOCK_FILE).write_text("broken")
         check_not_locked(plain.preset)
+
+
+def test_an_id_that_any_folder_of_the_roster_has_locked_stands_for_one_content(
+    agents: Agents, tmp_path: Path
+) -> None:
+    released, mine = tmp_path / "released", tmp_path / "mine"
+    released.mkdir()
+    mine.mkdir()
+    agents.root = mine
+    write_lock(released / LOCK_FILE, ID, agents.fingerprint(FROZEN, ID).hashes)
+    as_mine = Roster([Root(mine, "user"), Root(released)])
+    thawed = FROZEN.replace("- {id: profile, name: profile, config: {id: one-v1}}\n", "")
+    for text, is_same in ((FROZEN, True), (FROZEN.replace("300000", "1"), False), (thawed, False)):
+        with agents.mounted(text, ID) as agent:
+            hashes = agent.fingerprint.hashes
+        if is_same:
+            check_other_locks(as_mine.get(ID), hashes)
+            continue
+        with pytest.raises(ProfileHashMismatchError, match=f"locked in {released}/{LOCK_FILE}"):
+            check_other_locks(as_mine.get(ID), hashes)
+        check_other_locks(Roster([Root(mine), Root(released, "user")]).get(ID), hashes)  # users bind nobody
+        check_other_locks(Roster([Root(mine)]).get(ID), hashes)
 
 
 def test_the_keys_that_a_preset_leaves_to_defaults_are_told(agents: Agents) -> None:

@@ -147,6 +147,9 @@ def test_an_unknown_name_is_answered_with_those_there_are_and_the_nearest(tmp_pa
         assert str(caught.value) == (
             f'agent-presets: preset "{asked}" not found{hint} (available: code, minimal)'
         )
+    write_preset(tmp_path, "Mine", GOOD)
+    with pytest.raises(PresetError, match=r"; names of presets match \[a-z0-9\]\[a-z0-9-\]\*"):
+        Roster([Root(tmp_path)]).get("Mine")
 
 
 def test_a_preset_may_have_includes_groups_and_patches(tmp_path: Path) -> None:
@@ -295,7 +298,7 @@ async def roster_of(raw: dict[str, object]) -> Roster:
 
 
 def test_the_folder_of_the_user_comes_last_and_can_be_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("DSH_HOME", str(tmp_path / "home"))
     theirs = write_preset(tmp_path / "home" / ".agent-presets", "minimal", [persona("mine")])
@@ -305,7 +308,9 @@ def test_the_folder_of_the_user_comes_last_and_can_be_left_out(
     assert "own" not in problems(asyncio.run(roster_of({"includeUserRoot": False})))
     roots = [{"path": str(tmp_path / "empty"), "trust": "user"}]
     assert list(problems(asyncio.run(roster_of({"roots": roots})))) == ["minimal", "own"]
+    caplog.clear()
     assert problems(asyncio.run(roster_of({"roots": roots, "includeUserRoot": False}))) == {}
+    assert caplog.messages == [f"presets: the root {tmp_path}/empty is no folder; there are no presets in it"]
     monkeypatch.delenv("DSH_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
     write_preset(tmp_path / "elsewhere" / ".dsh" / ".agent-presets", "homely", GOOD)

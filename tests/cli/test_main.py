@@ -54,6 +54,48 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_2(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("arguments", [["preset", "list"], ["serve", "--stdio"], []])
+def test_a_working_directory_that_is_gone_is_one_line_and_exit_code_2(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    inside = f'cd {gone} && rmdir {gone} && exec "$0" -m cordisd "$@"'
+    ended = subprocess.run(
+        ["bash", "-c", inside, sys.executable, *arguments],
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "cordisd: the working directory cannot be used: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "out"),
+    [
+        ("serve --stdio <&-", 0, ""),
+        ("serve --stdio <&- >&-", 0, ""),
+        ("preset check nope 2>&-", 2, ""),
+        ("preset check minimal <&- 2>&-", 0, "ok: minimal sha256:"),
+    ],
+)
+def test_a_closed_standard_stream_is_the_null_device(
+    command: str, code: int, out: str, tmp_path: Path
+) -> None:
+    ended = subprocess.run(
+        ["bash", "-c", f'"$0" -m cordisd {command}', sys.executable],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert (ended.returncode, ended.stdout[:19], ended.stderr) == (code, out, "")
+
+
 def test_without_arguments_an_ended_pipe_is_served_and_ends_cleanly(tmp_path: Path) -> None:
     ended = cordisd(cwd=tmp_path, input="", stdin=None)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

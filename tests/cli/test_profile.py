@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cli.conftest import ROSTER, Folder
+from cli.conftest import MODEL, ROSTER, Folder
 from cordisd.entries import bash, str_replace_editor
 from cordisd.services.tools import ToolSchema
 from cordisd.shipped import presets_folder
@@ -134,6 +134,25 @@ def test_a_locked_preset_that_is_broken_or_frozen_no_more_is_found(folder: Folde
     assert thawed.code == 1
     assert 'its entry "profile" is gone' in thawed.err
     assert folder.run("profile", "verify", RL).code == 2
+    checked = folder.run("preset", "check")
+    assert checked.code == 2 and f'{RL}/agent.cordis.yml: profile "{RL}" is locked in' in checked.err
+
+
+def test_a_preset_in_the_place_of_a_released_profile_is_told(folder: Folder) -> None:
+    roots = "[{path: presets}, {path: mine, trust: user}]"
+    for order in (roots, "[{path: mine, trust: user}, {path: presets}]"):
+        roster = ROSTER.replace("[{path: presets}]", order) + MODEL
+        (folder.root / "roster.yml").write_text(roster)
+        mine = folder.root / "mine" / RL
+        mine.mkdir(parents=True, exist_ok=True)
+        (mine / "agent.cordis.yml").write_text("- {name: persona, config: {text: Mine.}}\n")
+        checked = folder.run("preset", "check", RL)
+        assert checked.code == (0 if order == roots else 2)
+    assert "is not the profile of that id that is locked in presets/profiles.lock" in checked.err
+    [listed] = [
+        line for line in folder.run("preset", "list").out.splitlines() if "is not the profile" in line
+    ]
+    assert str(mine) in listed
 
 
 def test_every_other_preset_is_checked_when_one_fails(folder: Folder) -> None:

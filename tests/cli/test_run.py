@@ -20,7 +20,7 @@ import processes
 from cordisd import mock as model
 from cordisd.cli import run as command
 from daemon import clean_environment
-from measure import SOON_S
+from measure import PATIENCE_S, SOON_S
 
 COMMAND = [sys.executable, "-m", "cordisd", "run"]
 SLEEP = model.call("c1", "bash", {"command": "echo begun; sleep 60"})
@@ -205,7 +205,9 @@ def test_a_second_ctrl_c_kills_the_daemon_at_once(shell: Shell) -> None:
 
 def test_ctrl_c_before_the_daemon_is_ready_exits_130(shell: Shell, tmp_path: Path) -> None:
     child = start(shell)
-    time.sleep(0.15)
+    end = time.monotonic() + PATIENCE_S
+    while not processes.children(child.pid):  # any earlier, the interpreter itself may be starting
+        assert time.monotonic() < end
     child.send_signal(signal.SIGINT)
     stdout, _ = child.communicate(timeout=SOON_S)
     assert child.returncode in (130, -signal.SIGINT)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -149,9 +150,12 @@ def test_a_file_that_is_no_document_is_one_clear_fault(
 
 
 def test_a_file_that_cannot_be_opened_is_one_clear_fault(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     for path, message in [
         (tmp_path / "missing.yml", "config file not found"),
         (tmp_path, "is a directory"),
+        (pipe, "is no regular file"),
         ("/proc/self/mem", "cannot be read: Input/output error"),
         ("/dev/zero", "is larger than"),
         ("a\0b", "cannot be read"),

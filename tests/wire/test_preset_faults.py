@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from conversations import PERSONA, hosted, persona, python_path, system_of, tools_of, write_preset
 from cordisd.mock import call
 from daemon import Daemon
+from measure import SOON_S
 from processes import alive, descendants, gone, with_environment
 
 HANGING = [{"id": "f", "name": "preset_entries:FaultyEntry", "config": {"mount": "hang"}}]
@@ -109,6 +111,36 @@ def test_a_changed_preset_is_that_of_later_sessions_only(tmp_path: Path) -> None
         assert "moving" not in str(daemon.request("preset/list"))
 
 
+def test_what_comes_right_behind_initialize_has_its_settings_however_long_it_takes(tmp_path: Path) -> None:
+    row = {"id": "f", "name": "preset_entries:FaultyEntry", "config": {"mount": "pause"}}
+    write_preset(user_presets(tmp_path), "slow", [row])
+    write_preset(user_presets(tmp_path), "hanging", HANGING)
+    with hosted(tmp_path) as (daemon, _):
+        where = {"cwd": str(tmp_path), "provider": "deepseek-official", "model": "m"}
+        made = []
+        for preset in ("slow", "minimal"):
+            daemon.send("initialize", {**where, "preset": preset})
+            made.append(daemon.send("session/create", {"sessionId": f"of-{preset}"}))
+        answers = [daemon.wait(partial(daemon.answer, number))["result"] for number in made]
+        assert [answer["preset"] for answer in answers] == ["slow", "minimal"]
+        assert {answer["cwd"] for answer in answers} == {str(tmp_path)}
+        daemon.send("initialize", {**where, "preset": "hanging"})
+        live = daemon.request("session/working-directory/get", {"sessionId": "of-slow"})
+        assert live == {"cwd": str(tmp_path)}
+
+
+def test_what_an_agent_has_started_ends_with_the_session_that_it_does_not_get(tmp_path: Path) -> None:
+    row = {"id": "l", "name": "preset_entries:LeavingEntry"}
+    write_preset(user_presets(tmp_path), "leaving", [row])
+    with hosted(tmp_path) as (daemon, _):
+        before = descendants(daemon.process.pid)
+        taken = daemon.sessions / "project" / "taken" / "session.jsonl"
+        taken.parent.mkdir(parents=True)
+        taken.write_text("{}")
+        assert daemon.refused("session/create", {"sessionId": "taken", "preset": "leaving"})[0] == -32001
+        assert descendants(daemon.process.pid) == before
+
+
 def test_two_ways_to_launch_the_minimal_agent_are_one_contract(tmp_path: Path) -> None:
     digests, bodies = [], []
     (tmp_path / "a").mkdir()
@@ -158,9 +190,9 @@ def test_a_daemon_ends_while_a_preset_hangs_in_its_mount(tmp_path: Path, how: st
         daemon.request("session/create", {"sessionId": "s", "preset": "minimal"})
         daemon.prompt("s", "s")
         daemon.wait(lambda: any(event["type"] == "tool/call" for event in daemon.events("s")))
-        daemon.send("session/create", {"sessionId": "h", "preset": "hanging"})
-        daemon.send("preset/select", {"sessionId": "h", "preset": "minimal"})  # waits behind it
-        daemon.send("preset/list")
+        hanging = daemon.send("session/create", {"sessionId": "h", "preset": "hanging"})
+        waiting = daemon.send("preset/select", {"sessionId": "h", "preset": "minimal"})
+        listing = daemon.send("preset/list")
         assert daemon.request("rpc.ping") == {}
         began, below = time.monotonic(), descendants(daemon.process.pid)
         if how == "shutdown":
@@ -171,9 +203,12 @@ def test_a_daemon_ends_while_a_preset_hangs_in_its_mount(tmp_path: Path, how: st
         else:
             daemon.process.send_signal(getattr(signal, how))
         assert daemon.process.wait(10) == (-signal.SIGKILL if how == "SIGKILL" else 0)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < SOON_S
         daemon.end()
-        assert gone(below, 3), alive(below)
+        if how != "SIGKILL":
+            answers = [daemon.wait(partial(daemon.answer, number)) for number in (hanging, waiting, listing)]
+            assert [answer["error"]["code"] for answer in answers] == [-32004] * 3
+        assert gone(below), alive(below)
         assert not with_environment(f"CASE_MARKER={tmp_path}")
         assert b"Traceback" not in daemon.stderr
         assert not list(daemon.sessions.glob("*/h"))

@@ -107,6 +107,9 @@ def test_a_lock_that_is_missing_changed_or_malformed_makes_no_session(
             code, name, message = refused(daemon, "session/create", {})
             assert (code, name) == (-32603, None)
             assert str(file) in message
+            listed = daemon.request("preset/list")["presets"][0]
+            assert (listed["name"], listed["problem"]) == ("one-v1", message)
+        assert refused(daemon, "profile/get", {})[2] == "profile/get: give either sessionId or preset"
         file.write_text(good)
         assert daemon.request("session/create", {"sessionId": "s"})["profile"] == {
             "id": "one-v1",

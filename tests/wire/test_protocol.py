@@ -14,7 +14,10 @@ from daemon import Daemon
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One initialised daemon for all that is refused, after which each finds it as it was."""
+    """One initialised daemon for all that is refused, after which each finds it as it was.
+
+    Its own requests have the ids from 1; the frames of the tests have others.
+    """
     with Daemon(tmp_path_factory.mktemp("served")) as daemon:
         daemon.initialize()
         yield daemon
@@ -38,25 +41,25 @@ def read_line(daemon: Daemon) -> Any:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b'{"jsonrpc":"2.0","id":3,', (-32700, None)),
+        (b'{"jsonrpc":"2.0","id":-3,', (-32700, None)),
         (b"not json", (-32700, None)),
-        (b'{"jsonrpc":"2.0","id":1,"method":"no\xff"}', (-32700, None)),
-        (b'{"jsonrpc":"2.0","id":1,"method":"rpc.ping","params":{"x":NaN}}', (-32700, None)),
+        (b'{"jsonrpc":"2.0","id":-1,"method":"no\xff"}', (-32700, None)),
+        (b'{"jsonrpc":"2.0","id":-1,"method":"rpc.ping","params":{"x":NaN}}', (-32700, None)),
         (b"[" * 100_000, (-32700, None)),
         (b"null", (-32600, None)),
         (b"17", (-32600, None)),
         (b'"text"', (-32600, None)),
         (b"[]", (-32600, None)),
-        (b'{"jsonrpc":"2.0","id":4}', (-32600, 4)),
-        (b'{"jsonrpc":"2.0","id":4,"method":5}', (-32600, 4)),
-        (b'{"jsonrpc":"1.0","id":4,"method":"rpc.ping"}', (-32600, 4)),
+        (b'{"jsonrpc":"2.0","id":-4}', (-32600, -4)),
+        (b'{"jsonrpc":"2.0","id":-4,"method":5}', (-32600, -4)),
+        (b'{"jsonrpc":"1.0","id":-4,"method":"rpc.ping"}', (-32600, -4)),
         (b'{"id":"x","method":"rpc.ping"}', (-32600, "x")),
         (b'{"jsonrpc":"2.0","id":true,"method":"rpc.ping"}', (-32600, None)),
         (b'{"jsonrpc":"2.0","id":{},"method":"rpc.ping"}', (-32600, None)),
-        (b'{"jsonrpc":"2.0","id":5,"method":"nope"}', (-32601, 5)),
-        (b'{"jsonrpc":"2.0","id":5,"method":"session/prompt","params":["a"]}', (-32602, 5)),
-        (b'{"jsonrpc":"2.0","id":5,"method":"session/prompt","params":"a"}', (-32602, 5)),
-        (b'{"jsonrpc":"2.0","id":5,"method":"session/prompt"}', (-32602, 5)),
+        (b'{"jsonrpc":"2.0","id":-5,"method":"nope"}', (-32601, -5)),
+        (b'{"jsonrpc":"2.0","id":-5,"method":"session/prompt","params":["a"]}', (-32602, -5)),
+        (b'{"jsonrpc":"2.0","id":-5,"method":"session/prompt","params":"a"}', (-32602, -5)),
+        (b'{"jsonrpc":"2.0","id":-5,"method":"session/prompt"}', (-32602, -5)),
     ],
 )
 def test_a_bad_frame_gets_one_error_and_the_connection_goes_on(

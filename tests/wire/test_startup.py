@@ -19,8 +19,8 @@ from cordisd.rpc import peer
 
 initialize = peer.Peer._initialize
 
-def note(self, params):
-    answer = initialize(self, params)
+async def note(self, params):
+    answer = await initialize(self, params)
     os.write(2, ("\\n".join(sorted(sys.modules)) + "\\n").encode())
     return answer
 

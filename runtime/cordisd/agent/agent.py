@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from cordisd.agent.fingerprint import Fingerprint, take_fingerprint
 from cordisd.agent.preset import Preset
-from cordisd.agent.profile import Profile
+from cordisd.agent.profile import Profile, check_not_locked, check_other_locks
 from cordisd.agent.settings import LoopSettings
 from cordisd.errors import (
     CompositionError,
@@ -81,7 +83,8 @@ async def mount_agent(host: Scope, preset: Preset, realm: Realm, config: Request
             raise ProfileError(f"{preset} is not frozen by its profile, which is isolated from it")
         _check_choices(preset, config, settings, is_frozen=profile is not None)
         config = _with_parameters(config, settings)
-        fingerprint = _fingerprint(scope, preset)
+        with assembling(preset):
+            fingerprint = take_fingerprint(scope, preset.entries)
         if profile is not None:
             profile.check_rules(fingerprint)
         return Agent(preset, scope, config, fingerprint, profile)
@@ -98,6 +101,19 @@ async def unmount(scope: Scope) -> None:
         logger.exception("unmounting the agent of %s", scope.name)
 
 
+def check_lock(agent: Agent, environ: Mapping[str, str]) -> None:
+    """Go on only if what is locked under the agent's name, in whatever folder, is this agent.
+
+    Raises:
+        ProfileError: it is not, a lock cannot be read, or a variable of `environ` would change it.
+    """
+    if agent.profile is None:
+        check_not_locked(agent.preset)
+    else:
+        agent.profile.check_locked(agent.fingerprint, environ)
+    check_other_locks(agent.preset, agent.fingerprint.hashes)
+
+
 def check_required(agent: Agent, digest: str | None) -> None:
     """Go on only if the agent is the one that a client requires.
 
@@ -108,6 +124,32 @@ def check_required(agent: Agent, digest: str | None) -> None:
         raise PresetMismatchError(
             f"{agent.preset} has the digest {agent.fingerprint.digest}, required is {digest}"
         )
+
+
+@contextmanager
+def assembling(preset: Preset) -> Iterator[None]:
+    """Around what asks sections and listeners for a prompt: whatever they raise becomes a `PromptError`."""
+    try:
+        yield
+    except CordisError:
+        raise
+    except Exception as error:  # they may be anybody's code
+        cause = f"{type(error).__name__}: {error}"
+        raise PromptError(f"the prompt of {preset} cannot be assembled: {cause}") from error
+
+
+def check_lock(agent: Agent, environ: Mapping[str, str]) -> None:
+    """Go on only if the agent is what was locked, if it is frozen or a profile is locked under its name.
+
+    Raises:
+        ProfileOverrideError: a variable of `environ` would change a pinned value.
+        ProfileHashMismatchError: it is not what was locked, or not frozen any more, or not locked.
+        ProfileError: the lock file cannot be read.
+    """
+    if agent.profile is not None:
+        agent.profile.check_locked(agent.fingerprint, environ)
+    else:
+        check_not_locked(agent.preset)
 
 
 def _provide(scope: Scope, preset: Preset, realm: Realm, config: RequestConfig) -> None:
@@ -123,16 +165,6 @@ def _provide(scope: Scope, preset: Preset, realm: Realm, config: RequestConfig) 
     scope.provide(ToolRegistry, tools)
     scope.provide(Preset, preset)
     scope.provide(Realm, realm, private=realm.private)
-
-
-def _fingerprint(scope: Scope, preset: Preset) -> Fingerprint:
-    try:
-        return take_fingerprint(scope, preset.entries)
-    except CordisError:
-        raise
-    except Exception as error:  # a prompt listener may be anybody's code
-        cause = f"{type(error).__name__}: {error}"
-        raise PromptError(f"the prompt of {preset} cannot be assembled: {cause}") from error
 
 
 def _check_choices(preset: Preset, config: RequestConfig, settings: LoopSettings, *, is_frozen: bool) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cordisd.agent.agent import Agent
+from cordisd.agent.agent import Agent, assembling, check_lock
 from cordisd.agent.host import Host
 from cordisd.agent.preset import AGENT_FILE, LABEL_FILE, Preset, read_label
-from cordisd.errors import CompositionError, CordisError, Problem, PromptError
+from cordisd.errors import CompositionError, CordisError, Problem, PromptError, problems_behind
 from cordisd.kernel.load import LoadedEntry, load
 from cordisd.kernel.report import Report
 from cordisd.services.models import RequestConfig
@@ -32,20 +32,17 @@ async def check_agent(host: Host, preset: Preset) -> Verdict:
     try:
         async with host.trial(preset, os.getcwd(), RequestConfig("", "")) as agent:
             digest = agent.fingerprint.digest
-            problems = tuple(_prompt_problems(agent, host, place))
-            if agent.profile is not None:
-                agent.profile.check_locked(agent.fingerprint, {})
+            with assembling(preset):
+                problems = tuple(_prompt_problems(agent, host, place))
+            check_lock(agent, {})
     except CordisError as error:
         problems = problems_of(error, place)
-    except Exception as error:  # sections and listeners may be anybody's code
-        problems = (Problem(place, f"the prompt cannot be assembled: {type(error).__name__}: {error}"),)
     return Verdict(digest, problems)
 
 
 def problems_of(error: CordisError, place: str) -> tuple[Problem, ...]:
     """The problems that an error tells of; one at `place` if it names none."""
-    cause = error if isinstance(error, CompositionError) else error.__cause__
-    return cause.problems if isinstance(cause, CompositionError) else (Problem(place, str(error)),)
+    return problems_behind(error) or (Problem(place, str(error)),)
 
 
 def warnings_about(folder: Path) -> tuple[Problem, ...]:

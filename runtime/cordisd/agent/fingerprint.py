@@ -28,7 +28,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
@@ -76,10 +77,21 @@ class Hashes(NamedTuple):
     tools_sha256: str
     profile_sha256: str
 
+    def unlike(self, locked: Hashes) -> dict[str, str]:
+        """What is said of each hash that is not as `locked`, by its name, in the order of the three."""
+        return {
+            name: f"{name} is {now}, locked is {was}"
+            for name, now, was in zip(self._fields, self, locked, strict=True)
+            if now != was
+        }
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Fingerprint:
-    """What an agent resolved to. `document` is what the digest is taken of."""
+    """What an agent resolved to. `document` is what the digest is taken of.
+
+    Not to be changed: sessions of equal agents share one, which is a third of what a session costs in memory.
+    """
 
     assembly: Assembly
     """As a template: variables not put in."""
@@ -95,6 +107,10 @@ class Fingerprint:
     def system(self) -> str:
         """The system prompt, variables not put in."""
         return template(self.assembly.sections)
+
+
+_known: Final[WeakValueDictionary[str, Fingerprint]] = WeakValueDictionary()
+"""Those in use, by their hashes."""
 
 
 def take_fingerprint(scope: Scope, entries: Sequence[LoadedEntry]) -> Fingerprint:
@@ -114,7 +130,9 @@ def take_fingerprint(scope: Scope, entries: Sequence[LoadedEntry]) -> Fingerprin
     except (TypeError, ValueError) as error:
         raise PresetError(f"the agent cannot be written as JSON: {error}") from error
     hashes = Hashes(prompt_hash(document["system"]), tools_hash(assembly.tools), profile)
-    return Fingerprint(assembly, document, hashes)
+    taken = Fingerprint(assembly, document, hashes)
+    known = _known.setdefault(profile, taken)
+    return known if known == taken else taken
 
 
 def _document(

@@ -37,6 +37,8 @@ class Preset(NamedTuple):
     name: str | None
     entries: tuple[LoadedEntry, ...]
     folder: Path | None = None
+    other_roots: tuple[Path, ...] = ()
+    """Folders of presets whose locks bind this one too: under an id that they lock it must be the same."""
 
     def __str__(self) -> str:
         return "the composition's own agent" if self.name is None else f'preset "{self.name}"'
@@ -91,14 +93,22 @@ class Roster:
         folder = next((folder for folder in self._folders() if folder.name == name), None)
         if folder is None:
             available = sorted(folder.name for folder in self._folders())
+            is_misnamed = any(os.path.isfile(root.path / name / AGENT_FILE) for root in self.roots)
+            rule = f"; names of presets match {_NAME.pattern}" if is_misnamed else ""
             raise PresetError(
-                f'agent-presets: preset "{name}" not found{nearest(name, available)} '
+                f'agent-presets: preset "{name}" not found{nearest(name, available)}{rule} '
                 f"(available: {', '.join(available) or 'none'})"
             )
         try:
             return self._load(folder)
         except CompositionError as error:
             raise PresetError(f'agent-presets: preset "{name}" failed to mount: {error}') from error
+
+    def _other_roots(self, folder: Path) -> tuple[Path, ...]:
+        """Those beside the one that `folder` is in; what a user locks does not bind the system's presets."""
+        is_users = self._folders()[folder] == "user"
+        others = [root.path for root in self.roots if is_users or root.trust == "system"]
+        return tuple(path for path in dict.fromkeys(others) if path != folder.parent)
 
     def _listed(self, folder: Path, trust: Trust) -> Listed:
         problem = None
@@ -123,6 +133,7 @@ class Roster:
         self._loaded.pop(folder, None)
         began_ns = time.time_ns()
         preset, files = read_preset(folder)
+        preset = preset._replace(other_roots=self._other_roots(folder))
         stamp = _stamp(files)
         if all(changed_ns < began_ns - _CLOCK_STEP_NS for _, _, changed_ns, _, _ in stamp):
             self._loaded[folder] = (stamp, preset)  # else it may have changed since it was read

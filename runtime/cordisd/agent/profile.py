@@ -136,13 +136,9 @@ class Profile:
         return locks[self.id]
 
     def _compare(self, found: Hashes, locked: Hashes) -> None:
-        differing = [name for name in Hashes._fields if getattr(found, name) != getattr(locked, name)]
-        if differing:
-            details = "; ".join(
-                f"{name} is {getattr(found, name)}, locked is {getattr(locked, name)}" for name in differing
-            )
+        if differing := found.unlike(locked):
             raise ProfileHashMismatchError(
-                f'profile "{self.id}" is not what {self.lock_path} says: {details}'
+                f'profile "{self.id}" is not what {self.lock_path} says: {"; ".join(differing.values())}'
             )
 
     def _refuse_web_tools(self, tools: Iterable[ToolSchema]) -> None:
@@ -168,6 +164,24 @@ def check_not_locked(preset: Preset) -> None:
         )
 
 
+def check_other_locks(preset: Preset, hashes: Hashes) -> None:
+    """Go on only if no other folder of the roster has locked something else under the name of `preset`.
+
+    Raises:
+        ProfileHashMismatchError: one has: whichever is found first, one id must stand for one content.
+        ProfileError: a lock file cannot be read.
+    """
+    name = preset.name
+    if name is None or not re.fullmatch(PROFILE_ID, name):
+        return
+    for root in preset.other_roots:
+        if read_locks(root / LOCK_FILE).get(name, hashes) != hashes:
+            raise ProfileHashMismatchError(
+                f'preset "{name}" in {preset.folder} is not the profile of that id that is locked in '
+                f"{root / LOCK_FILE}; give it another name"
+            )
+
+
 def unwritten_keys(entries: Iterable[LoadedEntry]) -> list[str]:
     """What a preset leaves to defaults, as `entry "bash": $.trailer`; nothing, if it can be frozen."""
     return [f'entry "{entry.id}": ${path}' for entry in entries for path in _unwritten(entry.config)]
@@ -191,6 +205,8 @@ def read_locks(path: Path) -> dict[str, Hashes]:
     Raises:
         ProfileError: the file is not what `cordisd profile lock` writes.
     """
+    if os.path.exists(path) and not os.path.isfile(path):  # to open a pipe could take for ever
+        raise ProfileError(f"{path} cannot be read: it is no regular file")
     try:
         written = json.loads(path.read_bytes(), object_pairs_hook=_unique)
     except FileNotFoundError:

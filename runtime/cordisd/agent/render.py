@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cordisd.agent.agent import assembling
 from cordisd.agent.host import Host
 from cordisd.agent.preset import Preset
 from cordisd.agent.settings import SessionSettings
@@ -66,7 +67,8 @@ async def first_request(host: Host, preset: Preset, settings: SessionSettings, p
             History(adapter.encode_message),
         )
         session.add_user_message(new_message([{"type": "text", "text": prompt}], {"kind": "user"}))
-        assembly = assemble(session, agent.scope.get(ToolRegistry).all())
+        with assembling(preset):
+            assembly = assemble(session, agent.scope.get(ToolRegistry).all())
         request = prepare_request(session, assembly, first_step=True)
         return Rendering(
             agent.identity(),

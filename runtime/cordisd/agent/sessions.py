@@ -9,18 +9,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from cordisd import __version__
-from cordisd.agent.agent import Agent, check_required, mount_agent, unmount
+from cordisd.agent.agent import Agent, check_lock, check_required, mount_agent, unmount
 from cordisd.agent.host import Host
 from cordisd.agent.live import Live
 from cordisd.agent.preset import Preset, own_preset
-from cordisd.agent.profile import check_not_locked
 from cordisd.agent.run import Runner
 from cordisd.agent.settings import LoopSettings, SessionSettings
 from cordisd.errors import (
     InvalidParamsError,
     ProfileHashMismatchError,
     SessionBegunError,
-    SessionBusyError,
     SessionExistsError,
     SessionNotFoundError,
 )
@@ -39,21 +37,6 @@ _OWN: Final[tuple[str, ...]] = ("choices", "identity")
 """Header fields that a client has given; `Agent.identity` and the version are ours."""
 
 
-async def obtain(host: Host, session_id: str, settings: SessionSettings, owner: object) -> Live:
-    """The live session of that id, made now if the id is new.
-
-    Raises:
-        SessionBusyError: another connection or process owns it.
-        SessionExistsError: the id belongs to a closed or stored session.
-    """
-    live = host.live.get(session_id)
-    if live is None:
-        return await create(host, session_id, settings, owner)
-    if live.owner is not owner:
-        raise SessionBusyError(f'session "{session_id}" is owned by another connection')
-    return live
-
-
 async def create(
     host: Host,
     session_id: str,
@@ -69,6 +52,7 @@ async def create(
 
     Raises:
         SessionExistsError: the id is taken, live or on disk.
+        SessionBusyError: another process has a session of this id open.
         InvalidParamsError: its working directory does not exist, or it chooses what the agent sets.
         PresetError: there is no such preset, it does not mount, or is not the one that is required.
         ProfileError: the preset is a frozen profile and not what was locked.
@@ -147,6 +131,7 @@ async def select_preset(host: Host, session_id: str, name: str) -> Live:
         SessionBegunError: it has events.
         PresetError, ProfileError, InvalidParamsError: as `create`; the session then stays as it was.
     """
+    host.check_serving()
     live = host.get(session_id)
     _check_blank(live)
     settings = live.settings._replace(preset=name)
@@ -208,10 +193,7 @@ def _check(agent: Agent, settings: SessionSettings, stored: SessionHeader | None
     Raises:
         ProfileError, PresetMismatchError: it is not.
     """
-    if agent.profile is not None:
-        agent.profile.check_locked(agent.fingerprint, os.environ)
-    else:
-        check_not_locked(agent.preset)
+    check_lock(agent, os.environ)
     check_required(agent, settings.required_digest)
     if stored is None or "profile" not in stored.cordisd:
         return
@@ -249,7 +231,7 @@ async def _begin(
     try:
         sink = store.create(header) if store is not None else None
     except BaseException:
-        await unmount(agent.scope)
+        await _discard(agent, realm)
         raise
     return await _open(host, header, sink, agent, realm, settings, owner, [])
 
@@ -290,8 +272,7 @@ async def _open(
         live = Live(session, agent, settings, runner, owner)
     except BaseException:
         try:
-            await unmount(scope)
-            await realm.close()
+            await _discard(agent, realm)
         finally:
             if sink is not None:
                 sink.close()
@@ -299,6 +280,12 @@ async def _open(
     host.live[header.id] = live
     host.on_open(live)
     return live
+
+
+async def _discard(agent: Agent, realm: Realm) -> None:
+    """Take back an agent that gets no session, and end what it has started."""
+    await unmount(agent.scope)
+    await realm.close()
 
 
 def _effort_of(events: Sequence[Event]) -> JsonObject:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from cordisd.agent import inbox
 from cordisd.agent.calls import refuse_calls, run_calls
+from cordisd.agent.fingerprint import sha256
 from cordisd.agent.profile import Profile
 from cordisd.agent.request import Answer, ask_model, log_answer
 from cordisd.agent.settings import LoopSettings
@@ -181,7 +181,7 @@ def _log_header(session: Session, header: JsonObject, parameters: JsonObject) ->
         data["parameters"] = parameters
     hashed = {**header, **data}
     data["sha256"] = {
-        part: hashlib.sha256(encode_json(hashed[part])).hexdigest()
+        part: sha256(encode_json(hashed[part]))
         for part in ("system", "tools", "parameters")
         if part in hashed
     }

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from cordisd.agent.host import Host
 from cordisd.agent.preset import AGENT_FILE, Preset, Root, Roster
 from cordisd.cli.output import write_out
-from cordisd.errors import CompositionError, CordisError, PresetError, ProfileError
+from cordisd.errors import CordisError, PresetError, ProfileError, problems_behind
 from cordisd.kernel.load import load
 from cordisd.shell.guardian import Guardian
 from cordisd.shipped import SUFFIX, composition_path, shipped, shipped_names
@@ -93,8 +93,9 @@ class Hosts:
     async def _mounted(self, path: Path, patches: Sequence[str]) -> Host:
         key = (str(path), *patches)
         if key not in self._open:
-            host = self._open[key] = Host(load(path, patches=patches), self.guardian)
+            host = Host(load(path, patches=patches), self.guardian)
             await host.mount()
+            self._open[key] = host
         return self._open[key]
 
 
@@ -132,8 +133,7 @@ def answer(args: Namespace, work: Callable[[Hosts], Awaitable[Answer]]) -> int:
 
 def lines_of(error: CordisError) -> list[str]:
     """What an error says: a line for each problem of a composition that is behind it, else its message."""
-    told = error.__cause__ if isinstance(error.__cause__, CompositionError) else error
-    return [str(problem) for problem in told.problems] if isinstance(told, CompositionError) else [str(told)]
+    return [str(problem) for problem in problems_behind(error)] or [str(error)]
 
 
 def complain(*problems: object, kind: str = "cordisd") -> None:

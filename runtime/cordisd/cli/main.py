@@ -31,6 +31,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0, 1 failed, 2 usage or composition, 130 interrupted."""
+    _fill_standard_streams()
     try:
         return _main(argv)
     except KeyboardInterrupt:
@@ -39,6 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        os.getcwd()
+    except OSError as error:  # almost every path starts there
+        print(f"cordisd: the working directory cannot be used: {error.strerror}", file=sys.stderr)
+        return 2
     if not arguments and sys.stdin is not None and not os.isatty(0):
         from cordisd.cli.serve import ServeOptions, run
 
@@ -63,10 +69,25 @@ def _main(argv: Sequence[str] | None) -> int:
     if args.command is None:
         parser.print_help(sys.stderr)
         return 2
-    if sys.stdout is None:  # closed by whoever started us
-        sys.stdout = open(os.devnull, "w")
     code: int = _module(args.command).run(args)
     return code
+
+
+def _fill_standard_streams() -> None:
+    """Put the null device where a standard stream was closed by whoever started us.
+
+    Else the next thing that is opened would take its number: a pipe of ours would be read as the protocol.
+    And a complaint would be printed on stdout, for want of a stderr.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)
 
 
 def _module(command: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Final
 
 from cordisd.agent.check import Verdict, check_agent, problems_of, warnings_about
@@ -191,7 +191,6 @@ def _prompt(argument: str) -> str:
 
 
 def _limit(argument: str) -> int:
-    limit = int(argument)
-    if limit < 1:
-        raise ValueError
-    return limit
+    if not argument.isdecimal() or int(argument) < 1:
+        raise ArgumentTypeError(f"must be a whole number above 0, not {argument!r}")
+    return int(argument)

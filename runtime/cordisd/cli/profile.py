@@ -150,21 +150,18 @@ async def _check(host: Host, preset: Preset, sound: list[str], failures: list[st
     """Compare a frozen preset with its lock, and add what is said of it to one of the lists."""
     try:
         agent, profile = await _frozen(host, preset)
-        now, locked = agent.fingerprint.hashes, profile.locked()
+        differing = agent.fingerprint.hashes.unlike(profile.locked())
     except NotFrozenError:
         raise
     except CordisError as error:
         failures += [f"{preset.name}: {line}" for line in lines_of(error)]
         return
-    differing = [name for name in Hashes._fields if getattr(now, name) != getattr(locked, name)]
     if not differing:
         sound.append(f"{profile.id} {agent.fingerprint.digest}")
         return
-    for name in differing:
-        meaning = "" if name != differing[0] else f": {getattr(CHANGED, name)}"
-        failures.append(
-            f"{profile.id}: {name} is {getattr(now, name)}, locked is {getattr(locked, name)}{meaning}"
-        )
+    first = next(iter(differing))
+    differing[first] += f": {getattr(CHANGED, first)}"
+    failures += [f"{profile.id}: {line}" for line in differing.values()]
     failures.append(
         f"{profile.id}: undo the change, or give the changed preset a new id, {_next(profile.id)}, "
         "as the name of its folder and in its entry, and lock that"

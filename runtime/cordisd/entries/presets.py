@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,8 @@ from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
 from cordisd.settings import EntryConfig, FolderPath
 from cordisd.shipped import presets_folder
+
+logger = logging.getLogger(__name__)
 
 USER_FOLDER = ".agent-presets"
 
@@ -51,6 +54,9 @@ class PresetsEntry(Entry):
             roots = [Root(presets_folder())]
         else:
             roots = [Root(Path(row.path), row.trust) for row in config.roots]
+            for root in roots:
+                if not os.path.isdir(root.path):  # no error: it may be made, or mounted, later
+                    logger.warning("presets: the root %s is no folder; there are no presets in it", root.path)
         if config.include_user_root:
             home = os.environ.get("DSH_HOME") or os.path.expanduser("~/.dsh")
             roots.append(Root(Path(home, USER_FOLDER), "user"))

@@ -6,6 +6,7 @@ twelve. `!!js` marks an expression.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from io import StringIO
@@ -94,6 +95,8 @@ def read(path: str) -> Node:
 
 
 def _content(path: str) -> bytes:
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path) or path.startswith("/dev/")):
+        raise UnreadableError("is no regular file; opening it might never end")
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)

@@ -39,7 +39,7 @@ async def mount(entries: Sequence[LoadedEntry], scope: Scope) -> None:
     except BaseException as error:
         try:
             await scope.close(down_to=depth)
-        except BaseExceptionGroup as failures:
+        except ExceptionGroup as failures:
             error.add_note(f"undoing it failed too: {', '.join(map(repr, failures.exceptions))}")
         raise
 

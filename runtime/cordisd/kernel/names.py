@@ -78,10 +78,8 @@ class EntryName(NamedTuple):
         module_name, _, class_name = self.reference.partition(":")
         try:
             found = getattr(import_module(module_name), class_name, None)
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # a plug-in's module may do anything; others' faults stay shown
+        # A plug-in's module may do anything; it must not hide other problems.
+        except (Exception, SystemExit) as error:
             message = f"failed to import {self.reference}: {type(error).__name__}: {error}"
             raise EntryNameError(message) from error
         if not isinstance(found, type) or not issubclass(found, Entry):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeVar, cast
@@ -118,20 +117,18 @@ class Scope:
         """Undo everything, last first. Every undo is tried; the failures are raised together.
 
         Raises:
-            BaseExceptionGroup: one or more undo functions failed.
+            ExceptionGroup: one or more undo functions failed.
         """
-        failures: list[BaseException] = []
+        failures: list[Exception] = []
         while len(self._undo) > down_to:
             try:
                 pending = self._undo.pop()()
                 if pending is not None:
                     await pending
-            except asyncio.CancelledError:
-                raise
             except Exception as failure:
                 failures.append(failure)
         if failures:
-            raise BaseExceptionGroup(f"closing {self.name}", failures)
+            raise ExceptionGroup(f"closing {self.name}", failures)
 
     def _chain(self) -> Iterator[Scope]:
         """This scope and those around it, the nearest first."""

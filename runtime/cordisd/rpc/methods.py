@@ -18,6 +18,7 @@ from cordisd.session.session import new_message
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from cordisd.agent.live import Live
     from cordisd.rpc.peer import Peer
 
 
@@ -34,7 +35,7 @@ class Method(NamedTuple):
 
 async def create(peer: Peer, params: p.CreateSession) -> JsonObject:
     """`session/create`: a new session, without a prompt."""
-    base = peer.settings()
+    base = await peer.settings()
     preset = params.preset or base.preset
     required = params.require_preset or base.required_digest
     cwd = os.path.normpath(os.path.join(base.cwd, params.cwd or ""))
@@ -57,7 +58,7 @@ async def prompt(peer: Peer, params: p.Prompt) -> JsonObject:
     """`session/prompt`: queue a prompt; the answer means that it is on disk, not that it has run."""
     content = _blocks(params.content_blocks)
     async with peer.host.in_order(params.session_id):
-        live = await sessions.obtain(peer.host, params.session_id, peer.settings(), peer)
+        live = await _obtain(peer, params.session_id)
         message_id = live.runner.prompt(content, params.idempotency_key)
     live.session.log.commit()
     return {"messageId": message_id}
@@ -97,7 +98,7 @@ async def close(peer: Peer, params: p.OfSession) -> JsonObject:
 async def resume(peer: Peer, params: p.OfSession) -> JsonObject:
     """`session/resume`: a stored session goes on."""
     async with peer.host.in_order(params.session_id):
-        await sessions.resume(peer.host, params.session_id, peer.settings(), peer)
+        await sessions.resume(peer.host, params.session_id, await peer.settings(), peer)
     return {}
 
 
@@ -138,7 +139,7 @@ async def get(peer: Peer, params: p.OfSession) -> JsonObject:
 async def get_directory(peer: Peer, params: p.OfSession) -> JsonObject:
     """`session/working-directory/get`: where the session's tools work; makes the session if it is new."""
     async with peer.host.in_order(params.session_id):
-        live = await sessions.obtain(peer.host, params.session_id, peer.settings(), peer)
+        live = await _obtain(peer, params.session_id)
     return {"cwd": live.session.realm.cwd}
 
 
@@ -147,7 +148,7 @@ async def set_directory(peer: Peer, params: p.SetDirectory) -> JsonObject:
     if not params.path.strip():
         raise InvalidParamsError("session/working-directory/set: path must not be empty")
     async with peer.host.in_order(params.session_id):
-        live = await sessions.obtain(peer.host, params.session_id, peer.settings(), peer)
+        live = await _obtain(peer, params.session_id)
     cwd = os.path.normpath(os.path.join(live.session.realm.cwd, params.path))
     if not os.path.isdir(cwd):
         raise InvalidParamsError(f'session/working-directory/set: directory does not exist: "{cwd}"')
@@ -159,6 +160,19 @@ async def set_directory(peer: Peer, params: p.SetDirectory) -> JsonObject:
 async def ping(peer: Peer, params: p.Nothing) -> JsonObject:
     """`rpc.ping`: an empty answer."""
     return {}
+
+
+async def _obtain(peer: Peer, session_id: str) -> Live:
+    """The session of that id, made now if the id is new. Hold its `Host.in_order`.
+
+    Raises:
+        SessionBusyError: another connection or process owns it.
+        SessionExistsError: the id belongs to a closed or stored session.
+    """
+    peer.host.check_serving()
+    if session_id in peer.host.live:
+        return peer.own(session_id)
+    return await sessions.create(peer.host, session_id, await peer.settings(), peer)
 
 
 def _given(fields: JsonObject) -> JsonObject:

@@ -146,7 +146,7 @@ def _complaint(error: Any, known: list[str]) -> str:
             allowed = ", ".join(known) or "none"
             return f"unknown field {path}{nearest(path, known)}; allowed: {allowed}"
         case "value_error":
-            return f"{path}: {error['msg'].removeprefix('Value error, ')}"
+            return ": ".join(filter(None, (path, error["msg"].removeprefix("Value error, "))))
         case _:
             message: str = error["msg"]
             return f"{path}: {message[:1].lower()}{message[1:]}"

@@ -44,27 +44,29 @@ class Peer:
         self.host = host
         self._on_end = on_end
         self._settings: SessionSettings | None = None
+        self._initializing = asyncio.Lock()
         self._feeds: dict[str, Feed] = {}
         self._ending: list[Feed] = []
         """Feeds of closed sessions that still have something to send, oldest first."""
         self._splitter = FrameSplitter()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], object] = {}
+        """The request of each by its id; None for a batch."""
         self._transport = FdTransport(
             reader, writer, on_data=self._take, on_eof=on_end, on_drained=self._catch_up
         )
         self._transport.start()
 
-    def settings(self) -> SessionSettings:
-        """What `initialize` chose for new sessions.
+    async def settings(self) -> SessionSettings:
+        """What `initialize` chose for new sessions: the last one that came before, once it is answered.
 
         Raises:
             NotInitializedError: it has not been called, or the daemon is shutting down.
         """
-        if self.host.closing:
-            raise NotInitializedError("the daemon is shutting down")
-        if self._settings is None:
-            raise NotInitializedError("not initialized: call initialize first")
-        return self._settings
+        async with self._initializing:
+            self.host.check_serving()
+            if self._settings is None:
+                raise NotInitializedError("not initialized: call initialize first")
+            return self._settings
 
     def own(self, session_id: str) -> Live:
         """The live session of that id, if this connection may act on it.
@@ -93,11 +95,17 @@ class Peer:
                 self._ending.append(feed)
 
     async def close(self, timeout_s: float) -> None:
-        """Answer what is pending, send what is left for at most `timeout_s`, close the fds."""
+        """Answer what is pending, refuse what is not done after `timeout_s`, send what is left, close fds.
+
+        A reader that does not keep up is given `timeout_s` again.
+        """
+        late: set[asyncio.Task[None]] = set()
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=timeout_s)
-        for task in list(self._tasks):
+            _, late = await asyncio.wait(list(self._tasks), timeout=timeout_s)
+        for task in late:
             task.cancel()
+            if (request_id := self._tasks[task]) is not None:
+                self._refuse(request_id, NotInitializedError("the daemon is shutting down"))
         self._transport.close(timeout_s)
         for feed in (*self._ending, *self._feeds.values()):
             feed.close()
@@ -135,7 +143,7 @@ class Peer:
         except InvalidRequestError as error:
             self._refuse(request_id, error)
             return
-        self._start(self._serve(frame))
+        self._start(self._serve(frame), request_id)
 
     async def _serve(self, frame: JsonObject) -> None:
         body = await self._body(frame["method"], frame.get("params", {}))
@@ -171,7 +179,8 @@ class Peer:
             if not isinstance(params, dict):
                 raise InvalidParamsError(f"{method}: params must be an object")
             if method == INITIALIZE:
-                return {"result": await self._initialize(params)}
+                async with self._initializing:
+                    return {"result": await self._initialize(params)}
             if method == SHUTDOWN:
                 await self.host.abort()
                 return {"result": {}}
@@ -186,8 +195,7 @@ class Peer:
 
     async def _initialize(self, params: JsonObject) -> JsonObject:
         """Check everything, then keep it: a failed call changes nothing."""
-        if self.host.closing:
-            raise NotInitializedError("the daemon is shutting down")
+        self.host.check_serving()
         unknown = params.keys() - INITIALIZE_FIELDS
         if unknown:
             raise InvalidParamsError(f"initialize: unknown field {sorted(unknown)[0]}")
@@ -212,10 +220,10 @@ class Peer:
             "maxFrameBytes": MAX_FRAME_BYTES,
         }
 
-    def _start(self, work: Any) -> None:
+    def _start(self, work: Any, request_id: object = None) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = request_id
+        task.add_done_callback(self._tasks.pop)
 
     def _refuse(self, request_id: object, error: CordisError) -> None:
         self._answer(request_id, _error(error))

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from cordisd.agent import sessions
-from cordisd.agent.agent import Agent
+from cordisd.agent.agent import Agent, check_lock
 from cordisd.agent.host import Host
 from cordisd.agent.preset import Listed, Roster
 from cordisd.agent.render import first_request
@@ -42,7 +42,7 @@ async def select(peer: Peer, params: p.SelectPreset) -> JsonObject:
 
 async def render(peer: Peer, params: p.RenderPreset) -> JsonObject:
     """`preset/render`: the first request of a session with this preset; none is made."""
-    base = peer.settings()
+    base = await peer.settings()
     config = peer.host.configure(
         params.provider or base.config.provider,
         params.model or base.config.model,
@@ -82,7 +82,9 @@ async def _listed(host: Host, preset: Listed) -> JsonObject:
     problem = preset.problem
     if problem is None:
         try:
-            identity = (await host.try_out(host.preset(preset.name))).identity()
+            agent = await host.try_out(host.preset(preset.name))
+            identity = agent.identity()
+            check_lock(agent, os.environ)
         except CordisError as error:
             problem = str(error)
         except Exception as error:  # a preset may run anybody's code; the others are listed all the same

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
@@ -289,7 +289,7 @@ def _present(variables: Mapping[str, str | None]) -> Mapping[str, str]:
     return MappingProxyType({name: value for name, value in variables.items() if value is not None})
 
 
-def _merge(layers: Iterator[dict[str, _Ordered]] | Sequence[dict[str, _Ordered]]) -> list[Section]:
+def _merge(layers: Iterable[dict[str, _Ordered]]) -> list[Section]:
     effective: dict[str, _Ordered] = {}
     for layer in layers:
         effective.update(layer)
