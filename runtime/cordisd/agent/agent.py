@@ -105,7 +105,9 @@ def check_lock(agent: Agent, environ: Mapping[str, str]) -> None:
     """Go on only if what is locked under the agent's name, in whatever folder, is this agent.
 
     Raises:
-        ProfileError: it is not, a lock cannot be read, or a variable of `environ` would change it.
+        ProfileOverrideError: a variable of `environ` would change a pinned value.
+        ProfileHashMismatchError: it is not what was locked, or not frozen any more, or not locked.
+        ProfileError: a lock file cannot be read.
     """
     if agent.profile is None:
         check_not_locked(agent.preset)
@@ -136,20 +138,6 @@ def assembling(preset: Preset) -> Iterator[None]:
     except Exception as error:  # they may be anybody's code
         cause = f"{type(error).__name__}: {error}"
         raise PromptError(f"the prompt of {preset} cannot be assembled: {cause}") from error
-
-
-def check_lock(agent: Agent, environ: Mapping[str, str]) -> None:
-    """Go on only if the agent is what was locked, if it is frozen or a profile is locked under its name.
-
-    Raises:
-        ProfileOverrideError: a variable of `environ` would change a pinned value.
-        ProfileHashMismatchError: it is not what was locked, or not frozen any more, or not locked.
-        ProfileError: the lock file cannot be read.
-    """
-    if agent.profile is not None:
-        agent.profile.check_locked(agent.fingerprint, environ)
-    else:
-        check_not_locked(agent.preset)
 
 
 def _provide(scope: Scope, preset: Preset, realm: Realm, config: RequestConfig) -> None:
