@@ -117,6 +117,7 @@ async def _serve(args: Namespace, script: Script) -> int:
         faults=dict(args.faults),
         models=args.model or ("mock",),
         log=log.write,
+        keeps_requests=False,  # it may serve for days
     )
     async with AsyncExitStack() as held:
         held.callback(log.close)

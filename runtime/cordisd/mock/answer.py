@@ -94,4 +94,4 @@ def call(call_id: str, name: str, arguments: Mapping[str, Any] | str) -> Answer:
 
 def raw_arguments(arguments: Mapping[str, Any] | str) -> str:
     """The arguments string of a call."""
-    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

@@ -66,7 +66,8 @@ def _head(reply: RawReply, framing: Framing, is_last: bool) -> bytes:
         case "chunked":
             headers["Transfer-Encoding"] = "chunked"
         case "length":
-            headers["Content-Length"] = str(sum(len(part) for part in reply.parts if isinstance(part, bytes)))
+            n_bytes = sum(len(part) for part in reply.parts if isinstance(part, bytes))
+            headers.setdefault("Content-Length", str(n_bytes))
         case "close":
             is_last = True
     if is_last:

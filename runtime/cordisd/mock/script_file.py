@@ -9,14 +9,14 @@ from typing import Any
 from pydantic import ValidationError
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from cordisd.errors import CompositionError, CordisError, Problem, nearest
+from cordisd.errors import CompositionError, CordisError, Problem
 from cordisd.kernel import strict
 from cordisd.kernel.config import explain
 from cordisd.kernel.document import UnreadableError, construct, find, read
 from cordisd.kernel.javascript import ExpressionError
 from cordisd.kernel.report import Report, place
 from cordisd.mock.answer import Answer, Call, Token, raw_arguments
-from cordisd.mock.faults.table import FAULTS
+from cordisd.mock.faults.table import wrong_fault
 from cordisd.mock.parts import Parameter, RawReply
 from cordisd.mock.playlist import Match, Playlist, Rule
 from cordisd.mock.script_shape import ReplyShape
@@ -82,14 +82,11 @@ def _refuse_expression(text: str) -> object:
 
 def _faults(named: dict[str, Any], node: Node, report: Report) -> dict[str, Parameter]:
     """The faults and their parameters; `true` stands for the usual one."""
-    for name, parameter in named.items():
-        where = find(node, ["faults", name])
-        if name not in FAULTS:
-            hint = nearest(name, FAULTS) or f"; known: {', '.join(FAULTS)}"
-            report.problem(where, f'invalid reply: unknown fault "{name}"{hint}')
-        elif parameter is not True and (wanted := FAULTS[name].refuse(parameter)):
-            report.problem(where, f"invalid reply: the fault {name} {wanted}, got {parameter!r}")
-    return {name: None if parameter is True else parameter for name, parameter in named.items()}
+    faults = {name: None if parameter is True else parameter for name, parameter in named.items()}
+    for name, parameter in faults.items():
+        if wrong := wrong_fault(name, parameter):
+            report.problem(find(node, ["faults", name]), f"invalid reply: {wrong}")
+    return faults
 
 
 def _match(shape: ReplyShape, node: Node, report: Report) -> Match | None:
@@ -142,20 +139,18 @@ def _reply(shape: ReplyShape, faults: dict[str, Parameter], source: str) -> Repl
         )
         for number, one in enumerate(shape.calls, 1)
     ]
-    more = {} if "usage" not in shape.model_fields_set else {"usage": shape.usage}
-    return Answer(
-        reasoning=_pieces(shape.reasoning),
-        text=_pieces(shape.text),
-        refusal=_pieces(shape.refusal),
-        calls=calls,
-        finish="" if "finish" not in shape.model_fields_set else shape.finish,
-        tokens=[Token(one.text, one.id, one.logprob) for one in shape.tokens],
-        prompt_token_ids=shape.prompt_token_ids,
-        headers=shape.headers,
-        faults=faults,
-        source=source,
-        **more,
-    )
+    written: dict[str, Any] = {
+        "reasoning": _pieces(shape.reasoning),
+        "text": _pieces(shape.text),
+        "refusal": _pieces(shape.refusal),
+        "calls": calls,
+        "tokens": [Token(one.text, one.id, one.logprob) for one in shape.tokens],
+        "prompt_token_ids": shape.prompt_token_ids or [],
+    }
+    written = {key: value for key, value in written.items() if value}
+    for key in shape.model_fields_set & {"usage", "finish"}:  # which may be null
+        written[key] = getattr(shape, key)
+    return Answer(**written, headers=shape.headers, faults=faults, source=source)
 
 
 def _pieces(value: str | list[str] | dict[str, Any] | None) -> list[str]:

@@ -35,12 +35,17 @@ _SECRET_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "api
 class MockModel:
     """The server, in the running event loop; an async context manager.
 
-    Serves `POST …/chat/completions` and `GET …/models`, under any prefix. A request past the end of a list
-    of replies is answered 400, which no retry policy repeats. `faults` are probabilities by name; where a
-    fault that struck by chance `fails` a request, the same request gets its reply when it comes again. What
-    a script that is a function raises is answered 400, and raised again on leaving.
+    Serves `POST …/chat/completions` and `GET …/models`, under any prefix; `models` are those that it lists,
+    and any is served. A request past the end of a list of replies is answered 400, which no retry policy
+    repeats. What a script that is a function raises is answered 400, and raised again on leaving.
 
+    With an `api_key` any other is answered 401. `faults` are probabilities by name, drawn from `seed`; where
+    a fault that struck by chance `fails` a request, the same request gets its reply when it comes again.
     `log` is called with a record of each request before it is answered; it holds no key.
+
+    Raises:
+        ValueError: a fault is unknown.
+        OSError: on entering, when the address cannot be listened on. Port 0 is any free one.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class MockModel:
         faults: Mapping[str, float] | None = None,
         models: Sequence[str] = ("mock",),
         log: Callable[[Record], None] | None = None,
+        keeps_requests: bool = True,
     ) -> None:
         self._script = script
         self._address = (host, port)
@@ -70,15 +76,17 @@ class MockModel:
         self._connections: set[asyncio.Task[None]] = set()
         self._n_taken = 0
         self._failures: list[Exception] = []
+        self._keeps_requests = keeps_requests
+        self._n_requests = 0
         self.requests: list[Received] = []
-        """Every chat request so far, whatever became of it."""
+        """Every chat request so far, whatever became of it; empty unless `keeps_requests`."""
         self.url = ""
         """Base URL, without trailing slash; `/v1` may follow or not."""
         self.aborted = 0
         """Answers that the client left before their end."""
 
     async def __aenter__(self) -> MockModel:
-        self._server = await asyncio.start_server(self._serve, *self._address, limit=2**20)
+        self._server = await asyncio.start_server(self._accept, *self._address, limit=2**20)
         host, port = self._server.sockets[0].getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         return self
@@ -98,12 +106,15 @@ class MockModel:
         if self._failures and problem is None:
             raise self._failures[0]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection, self._n_connections = self._n_connections, self._n_connections + 1
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer, self._n_connections))
+        self._n_connections += 1
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int
+    ) -> None:
         try:
             while (request := await read_request(reader, writer, connection)) is not None:
                 end = await deliver(await self._reply_to(request), request, reader, writer)
@@ -116,19 +127,16 @@ class MockModel:
             with suppress(ConnectionError):
                 await deliver(error(400, str(problem)), None, reader, writer)
         finally:
-            writer.close()
-            try:
-                with suppress(ConnectionError):
-                    await writer.wait_closed()
-            finally:
-                writer.transport.abort()  # the server stops, and the client has not read what is left
+            await _close(writer)
 
     async def _reply_to(self, request: Received) -> RawReply:
         path = request.path.partition("?")[0].rstrip("/")
         is_chat = path.endswith("/chat/completions")
         if is_chat and request.method == "POST":
-            self.requests.append(request)
-        number = len(self.requests)
+            self._n_requests += 1
+            if self._keeps_requests:
+                self.requests.append(request)
+        number = self._n_requests
         faults: Record = {}
         if self._api_key is not None and request.header("authorization") != f"Bearer {self._api_key}":
             refused = error_object(401, "Incorrect API key provided", code="invalid_api_key")
@@ -149,6 +157,13 @@ class MockModel:
 
     async def _chat(self, request: Received, number: int) -> tuple[RawReply, Record]:
         """The reply to a chat request, and the faults in it."""
+        try:
+            return await self._play(request, number)
+        except Exception as problem:  # a mistake of whoever wrote the script, who shall hear of it
+            self._failures.append(problem)
+            return error(400, f"the mock's script failed: {problem!r}"), {}
+
+    async def _play(self, request: Received, number: int) -> tuple[RawReply, Record]:
         luck = self._chances.luck(request)
         planned = await self._planned(request)
         scripted = planned.faults
@@ -165,12 +180,8 @@ class MockModel:
                 self._owed[request.body] = rest
             return planned
         if callable(self._script):
-            try:
-                made = self._script(request)
-                return await made if isawaitable(made) else made
-            except Exception as problem:
-                self._failures.append(problem)
-                return error(400, f"the mock's script failed: {problem!r}")
+            made = self._script(request)
+            return await made if isawaitable(made) else made
         self._n_taken += 1
         if self._n_taken > len(self._script):
             return error(400, f"mock script exhausted: request {self._n_taken} of {len(self._script)}")
@@ -179,6 +190,19 @@ class MockModel:
     def _model_list(self) -> RawReply:
         rows = [{"id": name, "object": "model", "created": 0, "owned_by": "mock"} for name in self._models]
         return json_body({"object": "list", "data": rows})
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Close the connection once all is sent, or at once when the server stops: a client may never read it."""
+    try:
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+    finally:
+        writer.transport.abort()
+        await asyncio.sleep(0)  # the transport lets go in the next turn of the loop
 
 
 def _record(request: Received, number: int, reply: RawReply, faults: Record) -> Record:

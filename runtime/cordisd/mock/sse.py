@@ -11,9 +11,17 @@ from cordisd.mock.parts import Part, RawReply
 DONE: Final = b"data: [DONE]\n\n"
 
 
+def encode(value: object) -> bytes:
+    """JSON as model servers send it: in UTF-8, and with escapes only where that cannot be."""
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return json.dumps(value).encode()
+
+
 def event(payload: object) -> bytes:
     """One server-sent event with a JSON payload."""
-    return b"data: " + json.dumps(payload).encode() + b"\n\n"
+    return b"data: " + encode(payload) + b"\n\n"
 
 
 def delta(content: Mapping[str, Any], finish: str | None = None) -> bytes:
@@ -35,8 +43,9 @@ def stream(*parts: Part, finish: str | None = "stop", done: bool = True) -> RawR
 
 def json_body(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> RawReply:
     """A JSON answer, whether or not a stream was asked for."""
-    body = json.dumps(value).encode()
-    return RawReply([body], status, {"Content-Type": "application/json", **(headers or {})}, "length")
+    return RawReply(
+        [encode(value)], status, {"Content-Type": "application/json", **(headers or {})}, "length"
+    )
 
 
 def error(status: int, message: str | bytes = "", **headers: str) -> RawReply:

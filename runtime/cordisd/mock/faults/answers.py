@@ -14,17 +14,17 @@ BROKEN_ARGUMENTS = ("cut", "newline", "empty", "null", "list", "string")
 
 def call_id_missing(answer: Answer, draw: Draw) -> Answer:
     """No tool call has an id."""
-    return replace(answer, calls=[replace(call, id=None) for call in answer.calls])
+    return _with_ids(answer, None)
 
 
 def call_id_empty(answer: Answer, draw: Draw) -> Answer:
     """Every tool call has the id `""`."""
-    return replace(answer, calls=[replace(call, id="") for call in answer.calls])
+    return _with_ids(answer, "")
 
 
 def call_id_duplicate(answer: Answer, draw: Draw) -> Answer:
     """Every tool call has the id of the first."""
-    return replace(answer, calls=[replace(call, id=answer.calls[0].id) for call in answer.calls])
+    return _with_ids(answer, answer.calls[0].id) if answer.calls else answer
 
 
 def broken_arguments(answer: Answer, draw: Draw) -> Answer:
@@ -100,6 +100,11 @@ def wrong_finish(answer: Answer, draw: Draw) -> Answer:
 def no_usage(answer: Answer, draw: Draw) -> Answer:
     """No token counts, though they were asked for."""
     return replace(answer, usage=None)
+
+
+def _with_ids(answer: Answer, id: str | None) -> Answer:
+    calls = [replace(call, id=id) for call in answer.calls]
+    return answer if calls == [*answer.calls] else replace(answer, calls=calls)
 
 
 def _last_arguments(answer: Answer) -> str:

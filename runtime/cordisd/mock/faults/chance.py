@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
+from cordisd.mock.faults.table import wrong_fault
 from cordisd.mock.received import Received
 
 
@@ -32,6 +33,9 @@ class Chances:
     """
 
     def __init__(self, seed: int, probabilities: Mapping[str, float]) -> None:
+        for name in probabilities:
+            if wrong := wrong_fault(name, None):
+                raise ValueError(wrong)
         self._seed = seed
         self._probabilities = dict(probabilities)
         self._n_requests: Counter[str] = Counter()

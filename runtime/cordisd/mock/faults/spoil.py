@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from random import Random
@@ -10,11 +9,11 @@ from typing import TypeVar
 
 from cordisd.mock.answer import Answer
 from cordisd.mock.faults.draw import Draw
-from cordisd.mock.faults.table import FAULTS, Stage
+from cordisd.mock.faults.table import FAULTS, Stage, wrong_fault
 from cordisd.mock.parts import Parameter, Part, RawReply
 from cordisd.mock.received import Received
 from cordisd.mock.render import completion, stream_chunks
-from cordisd.mock.sse import DONE, event
+from cordisd.mock.sse import DONE, event, json_body
 
 T = TypeVar("T")
 
@@ -22,10 +21,14 @@ T = TypeVar("T")
 class Spoiling:
     """One answer on its way through the faults `wanted`.
 
-    `random_for` gives the randomness of a fault by its name.
+    `random_for` gives the randomness of a fault by its name. An unknown fault, or one with a parameter that
+    it cannot take, is a `ValueError`.
     """
 
     def __init__(self, wanted: Mapping[str, Parameter], random_for: Callable[[str], Random]) -> None:
+        for name, parameter in wanted.items():
+            if wrong := wrong_fault(name, parameter):
+                raise ValueError(wrong)
         self._wanted = wanted
         self._random_for = random_for
         self.applied: dict[str, Parameter] = {}
@@ -36,8 +39,13 @@ class Spoiling:
         raw = self._refusal(answer)
         if raw is None:
             raw = answer if isinstance(answer, RawReply) else self._render(answer, request, number)
-        parts = self._strike("transfer", [*raw.parts])
-        return replace(raw, parts=parts, source=answer.source)
+        parts = self._strike("body", [*raw.parts])
+        headers = dict(raw.headers)
+        if raw.framing == "length":  # before the transfer cuts it
+            n_bytes = sum(len(part) for part in parts if isinstance(part, bytes))
+            headers.setdefault("Content-Length", str(n_bytes))
+        parts = self._strike("transfer", parts)
+        return replace(raw, parts=parts, headers=headers, source=answer.source)
 
     def _refusal(self, answer: Answer | RawReply) -> RawReply | None:
         if isinstance(answer, RawReply) and answer.status >= 400:
@@ -51,8 +59,7 @@ class Spoiling:
     def _render(self, answer: Answer, request: Received, number: int) -> RawReply:
         answer = self._strike("answer", answer)
         if not request.object.get("stream"):
-            body = json.dumps(completion(answer, request, number)).encode()
-            return RawReply([body], 200, {"Content-Type": "application/json", **answer.headers}, "length")
+            return json_body(completion(answer, request, number), 200, answer.headers)
         chunks = self._strike("chunks", stream_chunks(answer, request, number))
         parts: list[Part] = [*self._strike("events", [*(event(chunk) for chunk in chunks), DONE])]
         return RawReply(parts, 200, {"Content-Type": "text/event-stream", **answer.headers})

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from cordisd.errors import nearest
 from cordisd.mock.faults import answers, chunks, events, refusals, transfer
 from cordisd.mock.parts import Parameter
 
-Stage = Literal["refusal", "answer", "chunks", "events", "transfer"]
+Stage = Literal["refusal", "answer", "chunks", "events", "body", "transfer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,14 @@ class Fault:
         return None if fits and self.low <= float(parameter) <= self.high else f"must be {kind}{bounds}"
 
 
+def wrong_fault(name: str, parameter: Parameter) -> str | None:
+    """What is wrong with a fault or its parameter; None when nothing is."""
+    if name not in FAULTS:
+        return f'unknown fault "{name}"{nearest(name, FAULTS) or "; known: " + ", ".join(FAULTS)}'
+    wanted = FAULTS[name].refuse(parameter)
+    return None if wanted is None else f"the fault {name} {wanted}, got {parameter!r}"
+
+
 def _share(apply: Callable[..., Any]) -> Fault:
     return Fault("transfer", apply, 0.5, fails=True, high=1)
 
@@ -82,9 +91,9 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "calls-interleaved": Fault("chunks", chunks.calls_interleaved),
     "call-id-repeated": Fault("chunks", chunks.call_id_repeated),
     "call-fields-empty": Fault("chunks", chunks.call_fields_empty),
-    "call-index-missing": Fault("chunks", chunks.call_index_missing),
-    "call-index-zero": Fault("chunks", chunks.call_index_zero),
     "call-index-late": Fault("chunks", chunks.call_index_late),
+    "call-index-zero": Fault("chunks", chunks.call_index_zero),
+    "call-index-missing": Fault("chunks", chunks.call_index_missing),
     "usage-everywhere": Fault("chunks", chunks.usage_everywhere),
     "usage-with-finish": Fault("chunks", chunks.usage_with_finish),
     "error-in-stream": _status("chunks", chunks.error_in_stream, 500),
@@ -95,7 +104,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "byte-order-mark": Fault("events", events.byte_order_mark),
     "no-space": Fault("events", events.no_space),
     "crlf": Fault("events", events.crlf),
-    "broken-json": Fault("transfer", transfer.broken_json, fails=True),
+    "broken-json": Fault("body", transfer.broken_json, fails=True),
     "cut-fin": _share(transfer.cut_fin),
     "cut-rst": _share(transfer.cut_rst),
     "silence": _share(transfer.silence),
