@@ -79,9 +79,10 @@ def main() -> None:
 
 
 def pytest_says(folder: Path, *options: str, fails: bool = False, **environment: str) -> str:
-    """The output of pytest in `folder`; it must pass, or fail, as is said."""
+    """The output of pytest in `folder`, which has to pass, or fail; it leaves nothing elsewhere."""
+    inside = ["-p", "no:cacheprovider", "--basetemp", str(folder / "tmp")]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "cordisd_sdk.pytest", "-p", "no:cacheprovider", *options],
+        [sys.executable, "-m", "pytest", "-p", "cordisd_sdk.pytest", *inside, *options],
         cwd=folder,
         env={**os.environ, **environment},
         capture_output=True,
