@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from cordisd import wire
 from cordisd.cli.record import composition_note
@@ -20,7 +20,7 @@ from cordisd.cli.rollout import DEFAULT_MODEL
 from cordisd.cli.scenario import Scenario, Turn
 from cordisd.errors import CordisError
 from cordisd.events import JsonObject
-from cordisd.replay.paths import Workspace, map_strings
+from cordisd.replay.paths import Workspace
 from cordisd.replay.player import OnDivergence, Tools
 from cordisd.replay.recorder import SUFFIX
 from cordisd.session.names import encode_segment
@@ -69,8 +69,8 @@ class _Cast(NamedTuple):
     note: str | None
     """What a refreshed recording is to say of its composition."""
     effort: str | None
-    masks: str
-    """As JSON."""
+    rules: str
+    """What is written as a token, as the JSON of a part of a recorder's config."""
     is_log: bool
     number: int
     """Tells apart what is alike, but may not be in one daemon."""
@@ -141,7 +141,8 @@ def _cast(scenario: Scenario, conditions: Conditions, number: int) -> _Cast:
     else:
         composition = note if shipped(note) is not None else str(scenario.path.parent / note)
     effort = scenario.agent.get("reasoningEffort")
-    return _Cast(composition, note, effort, json.dumps(dict(scenario.masks)), scenario.is_log, number)
+    rules = json.dumps({"masks": scenario.masks, "secrets": scenario.secrets})
+    return _Cast(composition, note, effort, rules, scenario.is_log, number)
 
 
 async def _perform(stage: _Stage, daemons: asyncio.Semaphore) -> None:
@@ -194,8 +195,7 @@ async def _play(client: AsyncClient, stage: _Stage, scenario: Scenario) -> Verdi
         except RpcError as error:
             return Verdict(name, "error", str(error))
         for number, turn in enumerate(scenario.turns, 1):
-            content: list[JsonObject] = map_strings(turn.content, Workspace(cwd).show)
-            result = await session.run(content)
+            result = await session.run(_shown(turn.content, Workspace(cwd)))
             n_turn = _count_requests(result)
             n_requests += n_turn
             n_children += sum(one.method == wire.SUBAGENT_STARTED for one in result.notifications)
@@ -230,6 +230,18 @@ def _problem(number: int, turn: Turn, result: RunResult, n_requests: int, *, is_
     if n_requests < turn.n_requests:
         return f"turn {number} made {n_requests} of {turn.n_requests} recorded model requests"
     return ""
+
+
+def _shown(value: Any, workspace: Workspace) -> Any:
+    """Recorded content with the working directory in the place of its token."""
+    match value:
+        case str():
+            return workspace.show(value)
+        case list():
+            return [_shown(inner, workspace) for inner in value]
+        case dict():
+            return {key: _shown(inner, workspace) for key, inner in value.items()}
+    return value
 
 
 def _count_requests(result: RunResult) -> int:
@@ -283,8 +295,8 @@ def _rows(stage: _Stage) -> list[JsonObject]:
     tools = {"tools": conditions.tools, "onDivergence": conditions.on_divergence}
     rows = [_row("replay", {"mode": mode, "file": files[0], "files": files[1:], **tools})]
     if conditions.refreshes:
-        config = {"folder": str(stage.folder / "recordings"), "masks": json.loads(stage.cast.masks)}
-        rows.append(_row("recorder", config | {"composition": stage.cast.note}))
+        config = json.loads(stage.cast.rules) | {"composition": stage.cast.note}
+        rows.append(_row("recorder", config | {"folder": str(stage.folder / "recordings")}))
     return rows
 
 

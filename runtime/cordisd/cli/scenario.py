@@ -37,6 +37,7 @@ class Scenario:
     agent: JsonObject
     composition: str | None = None
     masks: Mapping[str, str] = field(default_factory=dict)
+    secrets: Sequence[str] = ()
     is_log: bool = False
     parent: str | None = None
     children: Sequence[Path] = ()
@@ -95,9 +96,12 @@ def read(path: Path) -> Scenario | Unreadable:
     for number, turn in enumerate(scenario.turns, 1):
         if not turn.content:
             return Unreadable(name, f"turn {number} has no prompt of a user, so it cannot be asked for again")
-        if turn.end in ("", "cancelled", "aborted"):
-            how = f"was {turn.end}" if turn.end else "has no end"
-            return Unreadable(name, f"turn {number} {how}, which cannot be played; record it again")
+        if turn.end in ("cancelled", "aborted"):
+            return Unreadable(
+                name, f"turn {number} was cancelled, which only the client that did so can repeat"
+            )
+        if not turn.end:
+            return Unreadable(name, f"turn {number} has no end; record it again")
     return scenario
 
 
@@ -111,6 +115,7 @@ def _of(name: str, path: Path) -> Scenario:
         recording.header["agent"],
         recording.header.get("composition"),
         recording.header.get("masks", {}),
+        recording.header.get("secrets", []),
     )
 
 
