@@ -101,7 +101,7 @@ def cordisd_session(
     try:
         client.start()
     except SdkError as error:
-        pytest.fail(str(error), pytrace=False)
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
     run.client = client
     item.stash[_run_key] = run
     with client:
@@ -139,7 +139,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         raise
     except BaseException:
         if (run := item.stash.get(_run_key, None)) and (problem := run.end(passed=False)):
-            pytest.fail(problem, pytrace=False)
+            raise pytest.fail.Exception(problem, pytrace=False) from None
         raise
     if run := item.stash.get(_run_key, None):
         if problem := run.end(passed=True):
@@ -173,7 +173,8 @@ def _choices(item: pytest.Item) -> Choices:
     try:
         choices = _of_marker() if marker is None else _of_marker(*marker.args, **marker.kwargs)
     except TypeError as error:
-        pytest.fail(f"@pytest.mark.{MARKER}: {error}".replace("_of_marker()", "the marker"), pytrace=False)
+        problem = str(error).replace("_of_marker()", "the marker")
+        raise pytest.fail.Exception(f"@pytest.mark.{MARKER}: {problem}", pytrace=False) from None
     path = choices.path if choices.path.name else default_path(item.path.stem, item.nodeid)
     return choices._replace(path=item.path.parent / path)
 
