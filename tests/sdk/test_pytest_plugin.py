@@ -137,11 +137,6 @@ def test_a_project_records_replays_and_is_told_what_drifts(
         drifted.stdout.no_fnmatch_line(noise)
     drifted.stdout.fnmatch_lines(["FAILED test_it.py::test_lists[[]c[]] - Failed: the result of call c1 *"])
 
-    refreshed = run(project, "--cordisd-refresh", "-k", "lists")
-    refreshed.assert_outcomes(passed=2)
-    refreshed.stdout.fnmatch_lines(["refreshed */test_lists-a-b.jsonl", "refreshed */test_lists-c.jsonl"])
-    run(project, "-k", "lists").assert_outcomes(passed=2)
-
 
 def test_a_recording_is_played_with_its_own_prompts(project: pytest.Pytester) -> None:
     record(project.path / "recs", "one")
