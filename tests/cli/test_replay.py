@@ -11,7 +11,10 @@ from xml.etree import ElementTree
 import pytest
 
 from cli.conftest import Ended, Folder
+from cordisd.cli import junit
+from cordisd.cli.refresh import changes
 from cordisd.cli.scenario import Scenario, find, read
+from cordisd.cli.verdict import Verdict
 from cordisd.mock import error, text
 from cordisd.replay.recording import lines, read_recording
 from recorded_sessions import record
@@ -275,3 +278,33 @@ def test_logs_of_the_reference_play_but_for_a_sub_session_whose_tool_is_missing(
     assert "  of its sub-sessions (session.1.jsonl) 0 came about" in ended.out
     assert ended.out.count("requests were not compared") == 3
     assert ended.code == 1
+
+
+def test_a_diff_of_recordings_cuts_long_lines_around_what_differs() -> None:
+    def line(text: str) -> bytes:
+        return json.dumps({"type": "prompt", "turn": 1, "sha256": text, "content": [{"text": text}]}).encode()
+
+    long = "a" * 300
+    assert changes(line(long + "x"), line(long + "y")) == [
+        "@@ -3,3 +3,3 @@",
+        "   content:",
+        "     [0]:",
+        f"-…{'a' * 159}x",
+        f"+…{'a' * 159}y",
+    ]
+    assert changes(line("one\ntwo"), line("one\nthree"))[-3:] == [
+        "         one",
+        "-        two",
+        "+        three",
+    ]
+
+
+def test_a_junit_report_holds_what_xml_cannot(tmp_path: Path) -> None:
+    text = "first \x1b[31m\x00 <&>\nsecond \udcff"
+    junit.write(tmp_path / "junit.xml", [Verdict("../a/b.c.jsonl", "failed", text, 1, 0.5, ["note"])])
+    [case] = ElementTree.parse(tmp_path / "junit.xml").getroot()[0]
+    assert (case.get("classname"), case.get("name"), case.get("time")) == ("a", "b.c", "0.500")
+    failure, output = case
+    assert failure.get("message") == "first \ufffd[31m\ufffd <&>"
+    assert failure.text == "first \ufffd[31m\ufffd <&>\nsecond \ufffd"
+    assert output.text == "note"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from xml.etree import ElementTree
 
-if TYPE_CHECKING:
-    from cordisd.cli.performance import Verdict
+from cordisd.cli.verdict import Verdict
 
 SUITE: Final = "cordisd replay"
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -14,8 +14,9 @@ from cordisd.cli.output import print_out
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cordisd.cli.performance import Conditions, Verdict
     from cordisd.cli.scenario import Scenario, Unreadable
+    from cordisd.cli.stage import Conditions
+    from cordisd.cli.verdict import Verdict
 
 DEFAULT_JOBS: Final = 4
 DESCRIPTION: Final = """\
@@ -76,8 +77,8 @@ def run(args: Namespace) -> int:
     """Play what the arguments name; verdicts go to stdout. Returns the exit code."""
     import asyncio
 
-    from cordisd.cli.performance import Conditions
     from cordisd.cli.scenario import find
+    from cordisd.cli.stage import Conditions
 
     if args.cwd is not None and not os.path.isdir(args.cwd):
         return _misused(f"--cwd: no such directory: {args.cwd}")
@@ -114,8 +115,9 @@ async def _play(
     scenarios: Sequence[Scenario | Unreadable], conditions: Conditions, *, fail_fast: bool
 ) -> list[Verdict]:
     """The verdicts, each told when it is known."""
-    from cordisd.cli.performance import Verdict, play
+    from cordisd.cli.performance import play
     from cordisd.cli.scenario import Scenario, Unreadable
+    from cordisd.cli.verdict import Verdict
 
     verdicts: list[Verdict] = []
     readable = [one for one in scenarios if isinstance(one, Scenario)]
