@@ -1,18 +1,51 @@
-"""Python client of the `cordisd` daemon: `Client`, and `AsyncClient` with the same surface for asyncio."""
+"""Python client of the `cordisd` daemon: `Client`, and `AsyncClient` with the same surface for asyncio.
 
-from cordisd_sdk.client import AsyncClient
-from cordisd_sdk.connect import Notification
-from cordisd_sdk.errors import (
-    ConnectionClosedError,
-    ProtocolError,
-    RequestTimeoutError,
-    RpcError,
-    SdkError,
-)
-from cordisd_sdk.launch import DaemonOptions
-from cordisd_sdk.run import AsyncPrompt, RunResult
-from cordisd_sdk.session import AsyncSession, SessionOptions
-from cordisd_sdk.sync import Client, Prompt, Session
+Each name is imported when it is first used: every run of pytest where this package is installed loads its
+plugin, which needs none of them before a test does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cordisd_sdk.client import AsyncClient
+    from cordisd_sdk.connect import Notification
+    from cordisd_sdk.errors import (
+        ConnectionClosedError,
+        ProtocolError,
+        RequestTimeoutError,
+        RpcError,
+        SdkError,
+    )
+    from cordisd_sdk.launch import DaemonOptions
+    from cordisd_sdk.run import AsyncPrompt, RunResult
+    from cordisd_sdk.session import AsyncSession, SessionOptions
+    from cordisd_sdk.sync import Client, Prompt, Session
+else:
+    _MODULES = {
+        "client": ["AsyncClient"],
+        "connect": ["Notification"],
+        "errors": ["ConnectionClosedError", "ProtocolError", "RequestTimeoutError", "RpcError", "SdkError"],
+        "launch": ["DaemonOptions"],
+        "run": ["AsyncPrompt", "RunResult"],
+        "session": ["AsyncSession", "SessionOptions"],
+        "sync": ["Client", "Prompt", "Session"],
+    }
+
+    def __getattr__(name):
+        import importlib
+
+        for module, names in _MODULES.items():
+            if name in names:
+                value = getattr(importlib.import_module(f"cordisd_sdk.{module}"), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "AsyncClient",

@@ -18,6 +18,7 @@ import pytest
 
 import processes
 from cordisd import mock as model
+from cordisd.cli import rollout
 from cordisd.cli import run as command
 from daemon import clean_environment
 from measure import PATIENCE_S, SOON_S
@@ -154,7 +155,7 @@ def test_key_and_address_travel_as_a_pair(shell: Shell) -> None:
 def test_a_key_goes_only_to_the_address_it_belongs_to(
     base_url: str, named: str | None, env: dict[str, str], key: str
 ) -> None:
-    assert command.key_for(base_url, named, env) == key
+    assert rollout.key_for(base_url, named, env) == key
 
 
 def parse(*words: str) -> Namespace:

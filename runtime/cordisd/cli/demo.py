@@ -29,7 +29,8 @@ def run(args: Namespace) -> int:
     """Play the recording in a fresh workspace; the transcript goes to stderr, the answer to stdout."""
     from cordisd.cli.drive import drive, exit_code_of
     from cordisd.cli.progress import BOLD, Progress
-    from cordisd.cli.run import log_path, print_answer
+    from cordisd.cli.rollout import log_path
+    from cordisd.cli.run import print_answer
     from cordisd.shipped import shipped, shipped_recording
 
     composition, recording = shipped(NAME), shipped_recording(NAME)

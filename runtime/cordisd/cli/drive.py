@@ -27,9 +27,14 @@ class Outcome:
     refused: bool = False
 
 
-def drive(options: DaemonOptions, task: str, *, session_id: str | None, progress: Progress) -> Outcome:
-    """Run one prompt to its end, telling `progress`. Failures are told on stderr, not raised."""
-    return asyncio.run(_drive(options, task, session_id, progress))
+def drive(
+    options: DaemonOptions, task: str, *, session_id: str | None, progress: Progress, resumes: bool = True
+) -> Outcome:
+    """Run one prompt to its end, telling `progress`. Failures are told on stderr, not raised.
+
+    A session of `session_id` that is stored goes on, or is refused if not `resumes`.
+    """
+    return asyncio.run(_drive(options, task, session_id, progress, resumes))
 
 
 def exit_code_of(outcome: Outcome) -> int:
@@ -77,7 +82,9 @@ class Interrupts:
         self._client.kill()
 
 
-async def _drive(options: DaemonOptions, task: str, session_id: str | None, progress: Progress) -> Outcome:
+async def _drive(
+    options: DaemonOptions, task: str, session_id: str | None, progress: Progress, resumes: bool
+) -> Outcome:
     options = options | {"on_stderr": lambda line: progress.line(line, RED)}
     client = AsyncClient(**options)
     drawing = asyncio.create_task(_keep_drawn(progress))
@@ -88,7 +95,11 @@ async def _drive(options: DaemonOptions, task: str, session_id: str | None, prog
         try:
             async with client:
                 started = True
-                session = await _open(client, session_id, options.get("preset"))
+                session = (
+                    await _open(client, session_id, options.get("preset"))
+                    if resumes
+                    else client.session(session_id)
+                )
                 progress.line(f"session {session.id}", BOLD)
                 interrupts.session = session
                 if not interrupts.n_seen:

@@ -19,6 +19,8 @@ from cordisd import __version__
 
 COMMANDS = {
     "run": "run one task and print the final answer",
+    "record": "as run, and write a recording of it for strict replay",
+    "replay": "play recordings without a key, and tell what differs",
     "demo": "a keyless rollout with recorded model traffic",
     "serve": "serve JSON-RPC to one client on standard input and output",
     "check": "validate a composition and print every problem",

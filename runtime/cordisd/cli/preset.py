@@ -14,7 +14,7 @@ from cordisd.agent.render import first_request
 from cordisd.agent.settings import SessionSettings
 from cordisd.cli.difference import differences
 from cordisd.cli.host import NAME_RULE, Answer, Hosts, add_composition, answer, complain
-from cordisd.cli.run import DEFAULT_MODEL, UsageError
+from cordisd.cli.rollout import DEFAULT_MODEL, UsageError
 from cordisd.errors import CordisError, Problem
 from cordisd.events import JsonObject
 from cordisd.rpc.presets import listing
