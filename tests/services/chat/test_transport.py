@@ -17,7 +17,7 @@ import pytest
 
 from chat_requests import Chunk, adapter_for, ask, chunks_of, failure, request, text_of
 from cordisd import mock as mc
-from cordisd.mock import DONE, Cut, Hang, MockModel, Pause, RawReply, delta
+from cordisd.mock import DONE, Cut, Hang, MockModel, Pause, RawReply, Verbatim, delta
 from measure import PATIENCE_S, SOON_S
 
 
@@ -103,6 +103,14 @@ def test_an_answer_that_is_no_http_is_a_transport_failure(raw: bytes) -> None:
     chunks, mock = ask(RawReply([raw, Cut()], framing="none"))
     assert failure(chunks)["code"] == "TRANSPORT"
     assert f"{mock.url}/chat/completions" in failure(chunks)["message"]
+
+
+def test_a_wrong_chunk_size_in_mid_answer_ends_at_once() -> None:
+    """The server's proxy writes its own error into the body; aiohttp then tells the reader nothing."""
+    parts = [delta({"content": "x"}), Pause(0.05), Verbatim(b"HTTP/1.1 502 Bad Gateway\r\n\r\n"), Hang()]
+    chunks, _ = ask(RawReply(parts), idle_timeout_s=60)
+    assert text_of(chunks) == "x"
+    assert failure(chunks)["code"] == "STREAM_CLOSED"
 
 
 def test_an_unreachable_server_is_named_with_the_cause_in_words() -> None:

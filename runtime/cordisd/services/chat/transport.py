@@ -70,6 +70,10 @@ class Response:
     ) -> None:
         self._response = response
         self._fault_of = fault_of
+        protocol = response.connection and response.connection.protocol
+        self._closed = protocol.closed if protocol is not None else None
+        if self._closed is not None:
+            self._closed.add_done_callback(self._end)
         self.status = response.status
         self.at_ms: int | None = None
         self.headers: Mapping[str, str] = response.headers
@@ -105,8 +109,19 @@ class Response:
                 while not content.at_eof():
                     await content.readany()
 
+    def _end(self, closed: asyncio.Future[None]) -> None:
+        # aiohttp tells a reader of a connection that broke, but not of one that it closed itself because the
+        # framing of the body was wrong; nor does its idle clock run on.
+        if not closed.cancelled():
+            closed.exception()
+        content = self._response.content
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the framing of the body is wrong"))
+
     def close(self) -> None:
         """Drop the connection, unless the answer was read to its end: then it was given back already."""
+        if self._closed is not None:
+            self._closed.remove_done_callback(self._end)
         self._response.close()
 
 
