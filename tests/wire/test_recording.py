@@ -57,7 +57,7 @@ def test_a_recording_has_it_all_but_no_directory_and_no_key(taken: Taken) -> Non
 
 
 def test_a_replay_elsewhere_needs_no_network_and_is_recorded_to_the_byte(taken: Taken) -> None:
-    """In a network namespace whose loopback is down: no IPv4 or IPv6 socket is made, no HTTP client loaded."""
+    """In a network namespace without loopback: no IPv4 or IPv6 socket is made, no HTTP client is loaded."""
     cwd, trace = taken.folder / "deeper" / "elsewhere", taken.folder / "sockets"
     cwd.mkdir(parents=True)
     again = {"folder": str(taken.folder / "again")}
@@ -123,10 +123,9 @@ def test_a_replay_fails_at_the_first_difference_and_the_session_stays_usable(tak
         )
         (cwd / "missing").unlink()
         (cwd / "say.sh").unlink(missing_ok=True)
-        steered = session.request(
-            "session/steer", {"sessionId": "u", "contentBlocks": [{"type": "text", "text": "hurry"}]}
-        )
-        assert steered
+        session.request("session/create", {"sessionId": "u"})
+        hurry = [{"type": "text", "text": "hurry"}]
+        session.request("session/steer", {"sessionId": "u", "contentBlocks": hurry})
         _, message = failure_of(session.run("u", prompts[0]))
         assert "messages[1] (user).content differs" in message and "+hurry" in message
 

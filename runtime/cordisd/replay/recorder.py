@@ -259,7 +259,7 @@ class _RecordingTransport:
             file.keep(exchange)
             raise
         except asyncio.CancelledError:
-            answer.was_left, answer.end_ms = True, _ms_since(began_s)
+            answer.was_left = True
             with suppress(CordisError):  # the end of the turn tells it
                 file.keep(exchange)
             raise
@@ -324,6 +324,7 @@ class _RecordedResponse:
         answer = self._exchange.answer
         if answer.failure is None and not self._is_over:
             answer.was_left = True
+            answer.end_ms = answer.chunks[-1].at_ms if answer.chunks else answer.at_ms
             with suppress(CordisError):  # the turn is cancelled, and its end tells it
                 self._file.keep(self._exchange)
         else:

@@ -30,7 +30,7 @@ class Answer:
     failure: Failure | None = None
     """Why it broke off, if it did."""
     was_left: bool = False
-    """Nobody read on: the turn was cancelled, as a rule."""
+    """Nobody read on: the turn was cancelled, as a rule. `end_ms` is then of what came last."""
     end_ms: int = 0
 
 
