@@ -7,11 +7,12 @@ import itertools
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from cordisd.agent.arguments import parse_arguments
-from cordisd.errors import ToolError, nearest
+from cordisd.errors import CordisError, ToolError, nearest
 from cordisd.events import Event, JsonObject
 from cordisd.services.tools import Tool, ToolCall, ToolResult
 from cordisd.services.traffic import ToolOutcome
@@ -66,7 +67,7 @@ async def run_calls(
         for parallel, group in _groups(blocks, tools):
             await _run_group(session, turn, step, pending, group, tools, max_parallel if parallel else 1)
     finally:
-        for block in pending:  # only when cancelled, or the log failed
+        for block in pending:  # only when cancelled, or the log failed, or a tap has failed the turn
             event = _log_call(session, turn, step, block)
             _log_result(session, turn, step, block["id"], ABORTED_BEFORE_DISPATCH, event)
 
@@ -113,11 +114,14 @@ async def _run_group(
             if live:
                 await asyncio.wait(live, return_when=asyncio.FIRST_COMPLETED)
             while running and running[0].task.done():
-                _log_finished(session, turn, step, running.pop(0))
+                one = running.pop(0)
+                _tell_taps(session, one, _log_finished(session, turn, step, one))
     finally:
-        for one in running:  # only when cancelled, or the log failed
+        for one in running:  # only when cancelled, or the log failed, or a tap has failed the turn
             if one.task.done():
-                _log_finished(session, turn, step, one)
+                outcome = _log_finished(session, turn, step, one)
+                with suppress(CordisError):  # the turn ends for another reason
+                    _tell_taps(session, one, outcome)
             else:
                 one.task.cancel()
                 session.linger(one.task)
@@ -129,7 +133,7 @@ async def _run_call(
 ) -> Outcome:
     name = call.name
     for tap in session.traffic.taps:
-        recorded = tap.recorded_result(session.id, call.call_id, name)
+        recorded = await tap.recorded_result(session.id, call.call_id, name)
         if recorded is not None:
             return _outcome(recorded)
     try:
@@ -172,12 +176,16 @@ def _log_call(session: Session, turn: int, step: int, block: JsonObject) -> Even
     )
 
 
-def _log_finished(session: Session, turn: int, step: int, one: _Running) -> None:
+def _log_finished(session: Session, turn: int, step: int, one: _Running) -> Outcome:
     outcome = ABORTED if one.task.cancelled() else one.task.result()
+    _log_result(session, turn, step, one.event.data["callId"], outcome, one.event)
+    return outcome
+
+
+def _tell_taps(session: Session, one: _Running, outcome: Outcome) -> None:
     call = one.event.data
-    _log_result(session, turn, step, call["callId"], outcome, one.event)
+    told = ToolOutcome(call["callId"], call["name"], outcome.text, outcome.is_error)
     for tap in session.traffic.taps:
-        told = ToolOutcome(call["callId"], call["name"], outcome.text, outcome.is_error)
         divergence = tap.note_result(session.id, told)
         if divergence is not None:
             session.log.append("replay/divergence", divergence, ignorable=True)

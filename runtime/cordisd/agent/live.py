@@ -46,7 +46,9 @@ class Live:
                     logger.exception("closing session %s", self.session.id)
             for tap in self.session.traffic.taps:
                 try:
-                    tap.close_session(self.session.id)
+                    leftover = tap.close_session(self.session.id)
+                    if leftover is not None:
+                        self.session.log.append("replay/leftover", leftover, ignorable=True)
                 except Exception:
                     logger.exception("closing session %s", self.session.id)
         finally:

@@ -183,12 +183,10 @@ class Runner:
         try:
             if self._abort is not None:  # cancelled before its first step: what was said stays said
                 take_messages(self.session, turn, claimed)
+                self._begin(turn, claimed)
                 return self._abort
             self._begin(turn, claimed)
-            kind = await run_turn(self.session, turn, claimed, self.settings)
-            for tap in self.session.traffic.taps:
-                tap.end_turn(self.session.id, turn)
-            return {"kind": kind}
+            return {"kind": await run_turn(self.session, turn, claimed, self.settings)}
         except ModelError as error:
             return {"kind": "error", "error": error.failure}
         except CordisError as error:
@@ -219,6 +217,7 @@ class Runner:
     async def _end_turn(self, reason: JsonObject) -> None:
         """Log the end, make it durable, then tell the clients which prompt it was."""
         session, turn = self.session, self.session.memory.turn
+        reason = self._tell_end(turn, reason)
         data = {"turn": turn, "reason": reason, "stopReason": STOP_REASONS[reason["kind"]]}
         failed_before = session.log.failure is not None
         session.log.append("turn/end", data)
@@ -227,10 +226,20 @@ class Runner:
         if failure is not None and not failed_before:  # this very end did not reach the disk
             data = {"turn": turn, "reason": _failed(failure), "stopReason": "error"}
             session.log.append("turn/end", data)
-        for tap in session.traffic.taps:
-            tap.turn_ended(session.id, turn, str(data["stopReason"]))
         session.memory.note_outcome(data)
         self._announce(session.memory.prompt_id, data)
+
+    def _tell_end(self, turn: int, reason: JsonObject) -> JsonObject:
+        """The reason with which the turn ends once the taps know of it: they can fail it."""
+        for tap in self.session.traffic.taps:
+            try:
+                tap.end_turn(self.session.id, turn, STOP_REASONS[reason["kind"]])
+            except CordisError as error:
+                if reason["kind"] in ("error", "aborted"):
+                    logger.error("session %s: turn %d: %s", self.session.id, turn, error)
+                else:
+                    reason = _failed(error)
+        return reason
 
     def _announce(self, message_id: str | None, data: JsonObject) -> None:
         """Tell the clients the outcome of a prompt."""

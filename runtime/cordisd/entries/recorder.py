@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,8 +11,9 @@ from pydantic import Field, field_validator
 
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
-from cordisd.replay.canonical import Mask
+from cordisd.replay.canonical import read_masks
 from cordisd.replay.recorder import Recorder
+from cordisd.replay.secrets import secret_values
 from cordisd.services.secrets import SecretNames
 from cordisd.services.traffic import Traffic
 from cordisd.settings import EntryConfig, FolderPath
@@ -35,15 +35,7 @@ class RecorderConfig(EntryConfig):
     @field_validator("masks")
     @classmethod
     def _are_patterns(cls, masks: dict[str, str]) -> dict[str, str]:
-        for name, pattern in masks.items():
-            if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name == "cwd":
-                raise ValueError(f'the name of mask "{name}" must match [a-z][a-z0-9_]*, and cwd is taken')
-            try:
-                found = re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f'mask "{name}": {error}') from None
-            if found.match(""):
-                raise ValueError(f'mask "{name}" matches an empty text')
+        read_masks(masks)
         return masks
 
 
@@ -56,13 +48,14 @@ class RecorderEntry(Entry):
     @asynccontextmanager
     async def mount(self, scope: Scope) -> AsyncIterator[None]:
         config: RecorderConfig = self.config
-        names = scope.get(SecretNames).names
-
-        def secrets() -> list[str]:
-            return [os.environ[name] for name in (*names, *config.secrets) if name in os.environ]
-
-        masks = [Mask(name, re.compile(pattern)) for name, pattern in config.masks.items()]
-        recorder = Recorder(Path(config.folder), config.composition, masks, secrets)
+        names = scope.get(SecretNames).names  # filled by the entries that are still to be mounted
+        recorder = Recorder(
+            Path(config.folder),
+            config.composition,
+            read_masks(config.masks),
+            lambda: secret_values({*names, *config.secrets}, os.environ),
+            config.secrets,
+        )
         remove = scope.get(Traffic).add(recorder)
         try:
             yield

@@ -25,14 +25,18 @@ from cordisd.replay.overrides import apply_overrides
 from cordisd.replay.player import OnDivergence, Player, Tools
 from cordisd.replay.recording import is_recording, read_recording
 from cordisd.replay.scripts import Call, Hang, Play, Script, playable, read_script
+from cordisd.replay.secrets import secret_values
 from cordisd.replay.tokens import Request, fill
 from cordisd.services.models import Chunk, ModelInfo, ModelRegistry, ModelRequest, RequestConfig
 from cordisd.services.retry import RetryPolicy
+from cordisd.services.secrets import SecretNames
 from cordisd.services.traffic import Traffic
 from cordisd.settings import EntryConfig, NonNegativeInt, PositiveInt
 
 DEFAULT_PROVIDER: Final = "deepseek-official"
 MAX_BATCH: Final = 256
+_OF_STRICT: Final = {"files", "tools", "on_divergence", "recorded_pace"}
+_OF_CURSOR: Final = {"override_file", "child_files", "providers", "pace_ms"}
 
 
 class ReplayModel(EntryConfig):
@@ -177,7 +181,7 @@ class ReplayEntry(Entry):
 
     Config = ReplayConfig
     lifetime = "host"
-    needs = (ModelRegistry, Traffic)
+    needs = (ModelRegistry, Traffic, SecretNames)
 
     @asynccontextmanager
     async def mount(self, scope: Scope) -> AsyncIterator[None]:
@@ -188,13 +192,17 @@ class ReplayEntry(Entry):
         """
         config: ReplayConfig = self.config
         paths = [Path(path) for path in (_first_file(config), *config.files)]
-        if config.mode in ("strict", "refresh") or (config.mode is None and is_recording(paths[0])):
+        is_strict = is_recording(paths[0]) if config.mode is None else config.mode != "cursor"
+        _check_mode(config, is_strict=is_strict)
+        if is_strict:
+            key_names = scope.get(SecretNames).names
             player = Player(
                 [read_recording(path) for path in paths],
                 config.tools,
                 config.on_divergence,
                 config.recorded_pace,
                 compares=config.mode != "refresh",
+                secrets=lambda names: secret_values({*key_names, *names}, os.environ),
             )
             scope.defer(scope.get(Traffic).add(player, plays=True))
             yield
@@ -210,6 +218,22 @@ class ReplayEntry(Entry):
                 registry.add(ReplayAdapter(provider.id, provider.retry_policy, models, replay, pace_s))
             )
         yield
+
+
+def _check_mode(config: ReplayConfig, *, is_strict: bool) -> None:
+    """Refuse what would have no effect.
+
+    Raises:
+        CompositionError: the config has members of the other mode, or a recording is to be played by cursor.
+    """
+    if not is_strict and is_recording(Path(_first_file(config))):
+        text = f"{config.file} is a recording, which mode: strict or refresh plays; cursor plays session logs"
+        raise CompositionError([Problem("replay", text)])
+    idle = sorted(config.model_fields_set & (_OF_CURSOR if is_strict else _OF_STRICT))
+    if idle:
+        names = ", ".join(str(ReplayConfig.model_fields[name].alias) for name in idle)
+        played = "a recording is played strictly" if is_strict else "a session log is played by its cursor"
+        raise CompositionError([Problem("replay", f"{names} would have no effect: {played}")])
 
 
 def _first_file(config: ReplayConfig) -> str:

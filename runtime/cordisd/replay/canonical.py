@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cordisd.events import JsonObject, decode_json
-from cordisd.replay.paths import Workspace, map_strings
+from cordisd.replay.paths import TOKEN, Workspace
+from cordisd.replay.secrets import SECRET
 
 
 def canonical_json(value: object) -> bytes:
@@ -31,6 +32,36 @@ class Mask:
     name: str
     pattern: re.Pattern[str]
 
+    @property
+    def token(self) -> str:
+        """What stands for the text that was found."""
+        return "{{" + self.name + "}}"
+
+
+def read_masks(patterns: Mapping[str, str]) -> list[Mask]:
+    """Masks from their regular expressions by name.
+
+    Raises:
+        ValueError: a name or an expression that cannot be used; says which, and why.
+    """
+    masks = []
+    for name, pattern in patterns.items():
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in ("cwd", "secret"):
+            raise ValueError(
+                f'the name of mask "{name}" must match [a-z][a-z0-9_]*; cwd and secret are taken'
+            )
+        try:
+            masks.append(Mask(name, re.compile(pattern)))
+        except re.error as error:
+            raise ValueError(f'mask "{name}": {error}') from None
+    for mask in masks:
+        if mask.pattern.search(""):
+            raise ValueError(f'mask "{mask.name}" matches an empty text')
+        for token in (TOKEN, SECRET, *(one.token for one in masks)):
+            if mask.pattern.search(token):  # what is recorded would change when it is compared
+                raise ValueError(f'mask "{mask.name}" finds too much: it hits the token {token}')
+    return masks
+
 
 class Rules:
     """What is written as a token, for one session: its working directory, then the declared masks."""
@@ -43,7 +74,7 @@ class Rules:
         """`text` as it is compared and recorded."""
         text = self.workspace.hide(text)
         for mask in self._masks:
-            text = mask.pattern.sub("{{" + mask.name + "}}", text)
+            text = mask.pattern.sub(mask.token, text)
         return text
 
     def body(self, pieces: Sequence[bytes]) -> JsonObject:
@@ -52,5 +83,12 @@ class Rules:
         return body
 
     def value(self, value: Any) -> Any:
-        """A JSON value with every string in it as it is compared."""
-        return map_strings(value, self.text)
+        """A JSON value with every string in it as it is compared; keys are left alone."""
+        match value:
+            case str():
+                return self.text(value)
+            case dict():
+                return {key: self.value(inner) for key, inner in value.items()}
+            case list():
+                return [self.value(inner) for inner in value]
+        return value

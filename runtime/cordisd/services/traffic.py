@@ -55,7 +55,7 @@ Connect = Callable[[], Transport]
 
 
 class TurnStart(NamedTuple):
-    """The beginning of a turn: which session, and the content of its prompt."""
+    """The beginning of a turn: which session, and the content of its prompt. Turns count from 1."""
 
     session_id: str
     turn: int
@@ -85,7 +85,7 @@ class Tap(Protocol):
         """A turn begins."""
         return
 
-    def recorded_result(self, session_id: str, call_id: str, name: str) -> ToolResult | None:
+    async def recorded_result(self, session_id: str, call_id: str, name: str) -> ToolResult | None:
         """The result of a call that is not to be run; None: run it."""
         return None
 
@@ -93,17 +93,13 @@ class Tap(Protocol):
         """A call has a result, and the log has it. What is returned is logged as a `replay/divergence`."""
         return None
 
-    def end_turn(self, session_id: str, turn: int) -> None:
-        """The model is done; the turn has succeeded unless this raises."""
+    def end_turn(self, session_id: str, turn: int, stop_reason: str) -> None:
+        """The turn ends, well or not; one that ends well fails when this raises."""
         return
 
-    def turn_ended(self, session_id: str, turn: int, stop_reason: str) -> None:
-        """The turn has ended, well or not."""
-        return
-
-    def close_session(self, session_id: str) -> None:
-        """There will be no more of this session."""
-        return
+    def close_session(self, session_id: str) -> JsonObject | None:
+        """There will be no more of this session. What is returned is logged as a `replay/leftover`."""
+        return None
 
 
 @dataclass(slots=True)

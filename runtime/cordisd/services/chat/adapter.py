@@ -149,7 +149,7 @@ class ChatAdapter:
                 failure = http_failure(
                     response.status, response.headers, error_body, endpoint.completions_url
                 )
-                if endpoint.key is None and failure["code"] == "AUTH":
+                if endpoint.key is None and endpoint is not OFFLINE and failure["code"] == "AUTH":
                     failure["message"] += " (the composition names no API key for this URL, so none was sent)"
             except RequestFault as fault:
                 failure = fault.failure
