@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from cordisd.mock import text
+from cordisd.replay.recording import read_recording
 from daemon import clean_environment
 from measure import PATIENCE_S
 from mock_requests import STREAMED, WHOLE, exchange, http_chunks, post, split
+from recorded_sessions import record
 
 SCRIPT = """
 - {text: [Hel, lo], faults: {crlf: true}}
@@ -138,3 +141,24 @@ def test_the_help_tells_of_every_fault(capsys: pytest.CaptureFixture[str]) -> No
         main(["mock-model", "--help"])
     shown = capsys.readouterr().out
     assert all(f"\n  {name}" in shown and fault.summary in shown for name, fault in FAULTS.items())
+
+
+def test_a_recording_is_served_as_a_script_is(tmp_path: Path) -> None:
+    recording = record(tmp_path / "made", "one", prompts=["hello"], script=[text("recorded")])
+    command_line = [sys.executable, "-m", "cordisd", "mock-model", str(recording), "--cwd", str(tmp_path)]
+    process = subprocess.Popen(
+        command_line, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().removesuffix("/v1\n")
+        body = json.dumps(read_recording(recording).exchanges[0].body).encode()
+        status, _, answer = split(exchange(url, post(body)))
+        assert (status, b"recorded" in answer) == (200, True)
+        assert split(exchange(url, post(WHOLE)))[0] == 400
+    finally:
+        process.kill()
+        process.communicate()
+    recording.write_bytes(recording.read_bytes()[:-5])
+    ended = subprocess.run(command_line, env=clean_environment(), capture_output=True, text=True)
+    assert ended.returncode == 2 and f"cordisd: {recording}:" in ended.stderr

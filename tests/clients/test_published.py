@@ -17,6 +17,8 @@ from daemon import clean_environment, module_path
 from measure import SOON_S
 from processes import gone_within
 
+pytestmark = pytest.mark.alone  # the published clients allow a daemon one second, then they kill it
+
 VERSIONS = ("0.1.1rc1", "0.1.5rc1", "0.2.1rc2")
 DRIVER = Path(__file__).parent / "drive_published.py"
 

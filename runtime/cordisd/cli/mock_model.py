@@ -1,9 +1,10 @@
-"""`cordisd mock-model`: a script, served over HTTP as an OpenAI-compatible model."""
+"""`cordisd mock-model`: a script or a recording, served over HTTP as an OpenAI-compatible model."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
@@ -32,6 +33,8 @@ A script is a YAML list of replies, taken in order:
     - {match: {tool: "exit code: [1-9]", headers: {x-job: a}}, text: It failed.}  # tool result, system, model
     - {default: true, text: Anything else}
 
+A recording, made by `cordisd record`, answers each request that is the recorded one, and refuses others.
+
 --faults NAME=PROBABILITY injects faults at random, the same ones again for the same seed and conversations;
 a request that failed by chance gets its reply when it is sent again.
 
@@ -49,7 +52,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         for name, fault in FAULTS.items()
     ]
     parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, HELP + "\n".join(rows)
-    parser.add_argument("script", metavar="SCRIPT", type=Path, help="a script file")
+    parser.add_argument(
+        "script", metavar="SCRIPT", type=Path, help="a script file, a recording (.jsonl), or a folder of them"
+    )
+    parser.add_argument("--cwd", default=".", help="of a recording: where its client works (default: here)")
+    parser.add_argument("--pace", action="store_true", help="of a recording: send chunks when they came")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=_port, default=0, help="port to listen on (default: any free one)")
     parser.add_argument("--seed", type=int, help="of everything random (default: a new one, which is told)")
@@ -75,24 +82,29 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Serve until a signal comes; 2 when the script or the address is no good, 1 when the log fails."""
+    from cordisd.errors import CompositionError
     from cordisd.mock.script_file import ScriptError
 
     try:
-        return asyncio.run(_serve(args, _script(args.script)))
-    except ScriptError as error:
+        return asyncio.run(_serve(args, _script(args)))
+    except (ScriptError, CompositionError) as error:
         for problem in error.problems:
             print(f"cordisd: {problem}", file=sys.stderr)
         return 2
 
 
-def _script(path: Path) -> Script:
-    """What is served: the replies of a script file.
-
-    A recording would be told apart here, by its suffix: any function from a request to its reply will do.
-    """
+def _script(args: Namespace) -> Script:
+    """What is served: the replies of a script file, or of the recordings in a file or a folder."""
     from cordisd.mock.script_file import read_playlist
 
-    return read_playlist(path)
+    path: Path = args.script
+    paths = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    if path.suffix != ".jsonl" and not path.is_dir():
+        return read_playlist(path)
+    from cordisd.replay.recording import read_recording
+    from cordisd.replay.served import replies_of
+
+    return replies_of([read_recording(one) for one in paths], os.path.abspath(args.cwd), paced=args.pace)
 
 
 async def _serve(args: Namespace, script: Script) -> int:
