@@ -20,12 +20,13 @@ from typing import Final
 
 from cordisd.errors import CordisError
 from cordisd.events import JsonObject
-from cordisd.replay.canonical import Mask, Rules
+from cordisd.replay.canonical import Mask, RequestHasher, Rules
 from cordisd.replay.paths import Workspace
 from cordisd.replay.recording import VERSION, encode_line, end_line, exchange_lines, result_line
+from cordisd.replay.secrets import MIN_SECRET_CHARS
 from cordisd.replay.stream import hide_in_stream
 from cordisd.replay.turns import Answer, Chunk, Exchange
-from cordisd.services.chat.failures import RequestFault
+from cordisd.services.chat.failures import RequestFault, secrets_of
 from cordisd.services.models import ModelRequest
 from cordisd.services.traffic import Connect, Response, Tap, ToolOutcome, Transport, TurnStart
 from cordisd.session.names import encode_segment
@@ -112,7 +113,7 @@ class Recorder(Tap):
         return self._files.get(session_id)
 
     def _begin(self, start: TurnStart) -> _File:
-        workspace = Workspace(start.cwd, self.secrets())
+        workspace = Workspace(start.cwd)
         if not workspace.can_be_replaced:
             raise CordisError(
                 f"cannot record: the working directory {start.cwd!r} cannot be told apart in what is said; "
@@ -133,20 +134,24 @@ class Recorder(Tap):
             "masks": {mask.name: mask.pattern.pattern for mask in self.masks},
             "secrets": list(self.secret_names),
         }
-        return _File(target, header, Rules(workspace, self.masks))
+        return _File(target, header, start.cwd, self.masks, self.secrets())
 
 
 class _File:
     """One recording under way. After a failed write it takes no more, so that it never looks complete."""
 
-    def __init__(self, target: Path, header: JsonObject, rules: Rules) -> None:
-        self.rules = rules
+    def __init__(
+        self, target: Path, header: JsonObject, cwd: str, masks: Sequence[Mask], secrets: Sequence[str]
+    ) -> None:
+        self._cwd, self._masks, self._secrets = cwd, masks, set(secrets)
+        self.rules = Rules(Workspace(cwd, secrets), masks)
         self.turn = 0
         """The last turn that has a prompt in the file."""
         self._target = target
         self._part = target.with_name(target.name + PART)
         self._last: JsonObject = {}
         """Body of the last request."""
+        self._hasher = RequestHasher()
         self._n_requests = 0
         self._digest = hashlib.sha256()
         self._failure: str | None = None
@@ -160,6 +165,13 @@ class _File:
         except BaseException:
             self._close()
             raise
+
+    def learn(self, secrets: Sequence[str]) -> None:
+        """Keep these out, too: what a header says may be a secret that is in no variable."""
+        new = {one for one in secrets if len(one) >= MIN_SECRET_CHARS} - self._secrets
+        if new:
+            self._secrets |= new
+            self.rules = Rules(Workspace(self._cwd, sorted(self._secrets)), self._masks)
 
     def write(self, row: JsonObject) -> None:
         """Add one line."""
@@ -190,7 +202,7 @@ class _File:
         answer.chunks = hide_in_stream(workspace, answer.chunks)
         if answer.failure is not None:
             answer.failure = {**answer.failure, "message": workspace.hide(answer.failure["message"])}
-        self.add(b"".join(exchange_lines(exchange, self._last)))
+        self.add(b"".join(exchange_lines(exchange, self._last, self._hasher)))
         self._last = exchange.body
         self._n_requests += 1
 
@@ -249,7 +261,8 @@ class _RecordingTransport:
         file = self._recorder.file_of(request.session_id)
         if file is None:
             return await self._inner.post(request, url, headers, body)
-        exchange = Exchange(file.rules.body(body), Answer())
+        file.learn(secrets_of(headers))
+        exchange = Exchange(file.rules.body(body, request.messages), Answer())
         answer = exchange.answer
         began_s = time.monotonic()
         try:
