@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cordisd.events import events_of
 from cordisd.mock import Answer, MockModelThread, Received, call, text
 from cordisd.replay.recording import read_recording
+from cordisd.session.reading import events_of
 from daemon import Daemon
 from replays import composition, daemon, end_of, masked
 
@@ -22,22 +22,27 @@ N_SESSIONS, N_ROUNDS, N_STEPS = 32, 20, 200
 
 
 def script(request: Received) -> Answer:
-    """Two calls of bash, then a text, which depend on the prompt."""
-    task, results = next(iter(request.texts("user"))), list(request.texts("tool"))
+    """Two calls, then a text, all of which depend on the prompt: every other task has a shell."""
+    prompt, results = next(iter(request.texts("user"))), list(request.texts("tool"))
+    task, _, folder = prompt.partition(" in ")
+    call_id = f"{task}-{len(results)}"
     if len(results) == 2:
         return text("done with ", task, " ", results[1])
-    return call(f"{task}-{len(results)}", "bash", {"command": f"echo {task} >> f{task}; cat f{task}; pwd"})
+    if int(task.removeprefix("task")) % 2:
+        return call(call_id, "bash", {"command": f"echo {task} >> {task}; cat {task}; pwd"})
+    command = {"command": "view"} if results else {"command": "create", "file_text": task}
+    return call(call_id, "str_replace_editor", {**command, "path": f"{folder}/file"})
 
 
 def together(session: Daemon, names: list[str], tasks: list[int]) -> float:
     """Run a session for each task at the same time; returns how long it took."""
     began_s, start = time.monotonic(), len(session.frames)
-    for name, task in zip(names, tasks, strict=True):
+    for name in names:
         folder = session.cwd / name
         folder.mkdir()
         session.request("session/create", {"sessionId": name, "cwd": str(folder)})
     for name, task in zip(names, tasks, strict=True):
-        session.prompt(name, f"task{task}")
+        session.prompt(name, f"task{task} in {session.cwd / name}")
     for name, task in zip(names, tasks, strict=True):
         session.wait_idle(name, start, 60)
         end = end_of(session.events(name, start))
