@@ -21,8 +21,27 @@ def canonical_json(value: object) -> bytes:
 
 
 def request_hash(body: JsonObject) -> str:
-    """Hexadecimal SHA-256 of a canonical request."""
-    return hashlib.sha256(canonical_json(body)).hexdigest()
+    """Hexadecimal SHA-256 of a canonical request: of its members but the messages, and of their hashes."""
+    return RequestHasher().hash(body)
+
+
+class RequestHasher:
+    """Hashes the requests of one conversation; a message that is the same object is hashed once."""
+
+    def __init__(self) -> None:
+        self._hashed: list[tuple[object, bytes]] = []
+
+    def hash(self, body: JsonObject) -> str:
+        """As `request_hash`."""
+        digest = hashlib.sha256(canonical_json({name: body[name] for name in body if name != "messages"}))
+        before, self._hashed = self._hashed, []
+        for number, message in enumerate(body.get("messages", [])):
+            if number < len(before) and before[number][0] is message:
+                self._hashed.append(before[number])
+            else:
+                self._hashed.append((message, hashlib.sha256(canonical_json(message)).digest()))
+            digest.update(self._hashed[-1][1])
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +88,8 @@ class Rules:
     def __init__(self, workspace: Workspace, masks: Sequence[Mask]) -> None:
         self.workspace = workspace
         self._masks = masks
+        self._messages: dict[bytes, Any] = {}
+        """Messages of the last request in canonical form, by their JSON."""
 
     def text(self, text: str) -> str:
         """`text` as it is compared and recorded."""
@@ -77,9 +98,23 @@ class Rules:
             text = mask.pattern.sub(mask.token, text)
         return text
 
-    def body(self, pieces: Sequence[bytes]) -> JsonObject:
-        """The canonical form of a request's JSON body."""
-        body: JsonObject = self.value(decode_json(b"".join(pieces)))
+    def body(self, pieces: Sequence[bytes], messages: Sequence[bytes] = ()) -> JsonObject:
+        """The canonical form of a request's JSON body.
+
+        Of `messages`, JSON texts that the body ends its messages with, those that the last request had too
+        are the same objects: a long conversation is not read again with each request.
+        """
+        whole, shared = b"".join(pieces), b",".join(messages)
+        at = whole.find(shared + b"]") if shared else -1
+        if at < 0:
+            alone: JsonObject = self.value(decode_json(whole))
+            return alone
+        body: JsonObject = self.value(decode_json(b"%bnull%b" % (whole[:at], whole[at + len(shared) :])))
+        before = self._messages
+        self._messages = {
+            text: before[text] if text in before else self.value(decode_json(text)) for text in messages
+        }
+        body["messages"][-1:] = [self._messages[text] for text in messages]
         return body
 
     def value(self, value: Any) -> Any:

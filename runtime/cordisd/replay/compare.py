@@ -39,6 +39,25 @@ def is_equal(recorded: object, found: object) -> bool:
     return canonical_json(recorded) == canonical_json(found)
 
 
+def is_equal_request(
+    recorded: JsonObject, found: JsonObject, known: tuple[JsonObject, JsonObject] | None = None
+) -> bool:
+    """Whether two requests are the same JSON. `known` are equal ones: messages of both that are the same
+    objects in these are not compared again."""
+    pairs = zip(recorded.get("messages", []), found.get("messages", []), strict=False)
+    n_same = 0
+    for (one, other), (a, b) in zip(
+        pairs, zip(*(body.get("messages", []) for body in known or ({}, {})), strict=False), strict=False
+    ):
+        if one is not a or other is not b:
+            break
+        n_same += 1
+    tails = (
+        {**body, "messages": body["messages"][n_same:]} if n_same else body for body in (recorded, found)
+    )
+    return is_equal(*tails)
+
+
 def explain(recorded: JsonObject, found: JsonObject) -> str:
     """The first part of a request that is not as recorded: which it is, and a unified diff of it."""
     first = next(_differences(recorded, found))

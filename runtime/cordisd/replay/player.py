@@ -14,7 +14,7 @@ from typing import Final, Literal, NoReturn
 from cordisd.errors import ReplayMismatchError
 from cordisd.events import JsonObject
 from cordisd.replay.binding import Binder, Bound, SecretValues, again
-from cordisd.replay.compare import explain, is_equal, unified_diff
+from cordisd.replay.compare import explain, is_equal_request, unified_diff
 from cordisd.replay.paths import Workspace
 from cordisd.replay.played import PlayingTransport, left
 from cordisd.replay.turns import Exchange, Recording, Turn
@@ -44,6 +44,8 @@ class _Session:
     """Recorded results of calls that are under way, by call id."""
     diverged: set[str] = field(default_factory=set)
     """Calls with a result that differs; requests are compared with the recorded one in its place."""
+    compared: tuple[JsonObject, JsonObject] | None = None
+    """The last request as it was recorded and found."""
     failure: str | None = None
 
     @property
@@ -166,7 +168,7 @@ class Player(Tap):
         session = self._session(request.session_id, request.cwd)
         self._check(session)
         recording, rules = session.bound or self._bind(session, body)
-        found = rules.body(body)
+        found = rules.body(body, request.messages)
         exchanges, at = session.recorded_turn.exchanges, session.at_in_turn
         if not self.compares:
             exchanges, at = recording.exchanges, session.at
@@ -178,9 +180,10 @@ class Player(Tap):
         exchange = exchanges[at]
         if self.compares:
             found = _with_recorded_results(found, exchange.body, session.diverged)
-            if not is_equal(exchange.body, found):
+            if not is_equal_request(exchange.body, found, session.compared):
                 near = self._binder.nearest(found, exchange)
                 self._fail(session, f"{number}: {explain(exchange.body, found)}{near}")
+        session.compared = exchange.body, found
         session.at += 1
         session.at_in_turn += 1
         session.results = {outcome.call_id: outcome for outcome in exchange.results}

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cordisd.errors import CompositionError, Problem
 from cordisd.events import JsonObject, decode_json
-from cordisd.replay.canonical import read_masks, request_hash
+from cordisd.replay.canonical import RequestHasher, read_masks
 from cordisd.replay.turns import Answer, Chunk, Exchange, Recording, Turn
 from cordisd.services.traffic import ToolOutcome
 
@@ -42,6 +42,7 @@ class Reader:
         """Type of the last line."""
         self._last: JsonObject = {}
         """Body of the last request."""
+        self._hasher = RequestHasher()
         self._digest = hashlib.sha256()
         self._n_requests = 0
 
@@ -180,7 +181,7 @@ class Reader:
         if not 0 <= row["kept"] <= len(before):
             raise self._fault(f"keeps {row['kept']} messages of {len(before)}")
         body = {**members, "messages": [*before[: row["kept"]], *row["messages"]]}
-        found = request_hash(body)
+        found = self._hasher.hash(body)
         if found != row["sha256"]:
             raise self._fault(
                 f"the request does not have the recorded sha256; it is {found}. "

@@ -7,10 +7,7 @@ headers are never kept, and the values of the daemon's secrets are written as `{
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import hashlib
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,12 +17,12 @@ from typing import Final
 
 from cordisd.errors import CordisError
 from cordisd.events import JsonObject
-from cordisd.replay.canonical import Mask, Rules
+from cordisd.replay.canonical import Mask
 from cordisd.replay.paths import Workspace
-from cordisd.replay.recording import VERSION, encode_line, end_line, exchange_lines, result_line
-from cordisd.replay.stream import hide_in_stream
+from cordisd.replay.recording import VERSION, result_line
 from cordisd.replay.turns import Answer, Chunk, Exchange
-from cordisd.services.chat.failures import RequestFault
+from cordisd.replay.writer import Writer
+from cordisd.services.chat.failures import RequestFault, secrets_of
 from cordisd.services.models import ModelRequest
 from cordisd.services.traffic import Connect, Response, Tap, ToolOutcome, Transport, TurnStart
 from cordisd.session.names import encode_segment
@@ -42,7 +39,6 @@ KEPT_HEADERS: Final = (
 )
 """Headers of an answer that say how it is to be read or retried."""
 SUFFIX: Final = ".jsonl"
-PART: Final = ".part"
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +55,7 @@ class Recorder(Tap):
     """Values that must not reach a file."""
     secret_names: Sequence[str] = ()
     """Variables that a replay, too, must take for secrets, besides those of the keys."""
-    _files: dict[str, _File] = field(default_factory=dict)
+    _files: dict[str, Writer] = field(default_factory=dict)
 
     def connect(self, inner: Connect) -> Transport:
         return _RecordingTransport(self, inner())
@@ -107,12 +103,12 @@ class Recorder(Tap):
             except CordisError as error:
                 logger.error("session %s: %s", session_id, error)
 
-    def file_of(self, session_id: str) -> _File | None:
+    def file_of(self, session_id: str) -> Writer | None:
         """The recording of a session; None where it is not recorded."""
         return self._files.get(session_id)
 
-    def _begin(self, start: TurnStart) -> _File:
-        workspace = Workspace(start.cwd, self.secrets())
+    def _begin(self, start: TurnStart) -> Writer:
+        workspace = Workspace(start.cwd)
         if not workspace.can_be_replaced:
             raise CordisError(
                 f"cannot record: the working directory {start.cwd!r} cannot be told apart in what is said; "
@@ -133,106 +129,7 @@ class Recorder(Tap):
             "masks": {mask.name: mask.pattern.pattern for mask in self.masks},
             "secrets": list(self.secret_names),
         }
-        return _File(target, header, Rules(workspace, self.masks))
-
-
-class _File:
-    """One recording under way. After a failed write it takes no more, so that it never looks complete."""
-
-    def __init__(self, target: Path, header: JsonObject, rules: Rules) -> None:
-        self.rules = rules
-        self.turn = 0
-        """The last turn that has a prompt in the file."""
-        self._target = target
-        self._part = target.with_name(target.name + PART)
-        self._last: JsonObject = {}
-        """Body of the last request."""
-        self._n_requests = 0
-        self._digest = hashlib.sha256()
-        self._failure: str | None = None
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._file = _open_alone(self._part)
-        except OSError as error:
-            raise self._fault(error) from error
-        try:
-            self.write(header)
-        except BaseException:
-            self._close()
-            raise
-
-    def write(self, row: JsonObject) -> None:
-        """Add one line."""
-        self.add(encode_line(row))
-
-    def add(self, data: bytes) -> None:
-        """Add whole lines.
-
-        Raises:
-            CordisError: they cannot be written, or earlier ones could not.
-        """
-        if self._failure is not None:
-            raise CordisError(self._failure)
-        data = self.rules.workspace.redact(data)
-        self._digest.update(data)
-        left = memoryview(data)
-        try:
-            while left:
-                left = left[os.write(self._file, left) :]
-        except OSError as error:
-            fault = self._fault(error)
-            self._failure = str(fault)
-            raise fault from error
-
-    def keep(self, exchange: Exchange) -> None:
-        """Add one exchange; its answer is as it came."""
-        answer, workspace = exchange.answer, self.rules.workspace
-        answer.chunks = hide_in_stream(workspace, answer.chunks)
-        if answer.failure is not None:
-            answer.failure = {**answer.failure, "message": workspace.hide(answer.failure["message"])}
-        self.add(b"".join(exchange_lines(exchange, self._last)))
-        self._last = exchange.body
-        self._n_requests += 1
-
-    def finish(self) -> None:
-        """Write the end line and give the file its name; a broken one keeps the name that it has.
-
-        Raises:
-            CordisError: it is broken.
-        """
-        try:
-            self.add(end_line(self._n_requests, self._digest.hexdigest()))
-            os.replace(self._part, self._target)
-        except OSError as error:
-            raise self._fault(error) from error
-        finally:
-            self._close()
-
-    def _close(self) -> None:
-        os.close(self._file)
-
-    def _fault(self, error: OSError) -> CordisError:
-        reason = "another process records into it" if isinstance(error, BlockingIOError) else error.strerror
-        return CordisError(f"cannot record: {self._part}: {reason}")
-
-
-def _open_alone(path: Path) -> int:
-    """The file, emptied; whoever has it open keeps others out, and one left by a dead process is nobody's.
-
-    Raises:
-        BlockingIOError: another process has it.
-        OSError: it cannot be written.
-    """
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(file), os.stat(path)):
-            raise BlockingIOError  # it has just been finished, under its other name
-        os.ftruncate(file, 0)
-    except BaseException:
-        os.close(file)
-        raise
-    return file
+        return Writer(target, header, start.cwd, self.masks, self.secrets())
 
 
 class _RecordingTransport:
@@ -249,7 +146,8 @@ class _RecordingTransport:
         file = self._recorder.file_of(request.session_id)
         if file is None:
             return await self._inner.post(request, url, headers, body)
-        exchange = Exchange(file.rules.body(body), Answer())
+        file.learn(secrets_of(headers))
+        exchange = Exchange(file.rules.body(body, request.messages), Answer())
         answer = exchange.answer
         began_s = time.monotonic()
         try:
@@ -275,7 +173,7 @@ class _RecordingTransport:
 class _RecordedResponse:
     """An answer that is kept as it is read, and written when it is left."""
 
-    def __init__(self, file: _File, exchange: Exchange, inner: Response, began_s: float) -> None:
+    def __init__(self, file: Writer, exchange: Exchange, inner: Response, began_s: float) -> None:
         self.status = inner.status
         self.headers = inner.headers
         self.at_ms = inner.at_ms

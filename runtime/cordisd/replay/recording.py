@@ -13,9 +13,9 @@
     {"type": "end", "requests": 1, "sha256": …}
 
 A request is its JSON body in canonical form: of the messages, those beyond the first `kept` of the session's
-last request; of the other members, all or (`members` left out) those of the last request. Its `sha256` is of
-the whole, that of the end line of all bytes before it. The working directory is written `{{cwd}}`. A file
-that is cut off, or edited without the hashes, does not load.
+last request; of the other members, all or (`members` left out) those of the last request. Its `sha256` is
+`request_hash`, that of the end line is of all bytes before it. The working directory is written `{{cwd}}`. A
+file that is cut off, or edited without the hashes, does not load.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cordisd.events import JsonObject, decode_json
-from cordisd.replay.canonical import canonical_json, request_hash
+from cordisd.replay.canonical import RequestHasher, canonical_json
 from cordisd.replay.reader import VERSION, Reader
 from cordisd.replay.turns import Answer, Chunk, Exchange, Recording, Turn
 from cordisd.services.traffic import ToolOutcome
@@ -79,17 +79,18 @@ def lines(recording: Recording) -> Iterator[bytes]:
 def _lines_before_end(recording: Recording) -> Iterator[bytes]:
     yield encode_line(recording.header)
     last: JsonObject = {}
+    hasher = RequestHasher()
     for turn in recording.turns:
         yield encode_line({"type": "prompt", "turn": turn.number, "content": turn.content})
         for exchange in turn.exchanges:
-            yield from exchange_lines(exchange, last)
+            yield from exchange_lines(exchange, last, hasher)
             last = exchange.body
             for outcome in exchange.results:
                 yield result_line(outcome)
         yield encode_line({"type": "turn-end", "turn": turn.number, "stopReason": turn.stop_reason})
 
 
-def exchange_lines(exchange: Exchange, last: JsonObject) -> Iterator[bytes]:
+def exchange_lines(exchange: Exchange, last: JsonObject, hasher: RequestHasher) -> Iterator[bytes]:
     """The lines of one exchange; `last` is the body of the session's last request, empty for none."""
     messages, before = exchange.body.get("messages", []), last.get("messages", [])
     kept = 0
@@ -101,7 +102,7 @@ def exchange_lines(exchange: Exchange, last: JsonObject) -> Iterator[bytes]:
     )
     if not _same(members, old):
         request["members"] = members
-    yield encode_line({**request, "sha256": request_hash(exchange.body)})
+    yield encode_line({**request, "sha256": hasher.hash(exchange.body)})
     answer = exchange.answer
     if answer.status is not None:
         head = {"status": answer.status, "headers": dict(answer.headers), "atMs": answer.at_ms}
@@ -142,7 +143,7 @@ def encode_line(value: JsonObject) -> bytes:
 
 
 def _same(a: object, b: object) -> bool:
-    return canonical_json(a) == canonical_json(b)
+    return a is b or canonical_json(a) == canonical_json(b)
 
 
 def _data(data: bytes) -> JsonObject:
