@@ -20,7 +20,7 @@ class Luck:
 
     def random_for(self, name: str) -> Random:
         """The same for the same seed, conversation, place in it and fault."""
-        random = Random(f"{self.key}/{name}")
+        random = Random(f"{self.key}/{name}".encode("utf-8", "surrogatepass"))
         random.random()  # this one decided whether the fault strikes
         return random
 
@@ -48,6 +48,6 @@ class Chances:
         struck = (
             name
             for name, probability in self._probabilities.items()
-            if Random(f"{key}/{name}").random() < probability
+            if Random(f"{key}/{name}".encode("utf-8", "surrogatepass")).random() < probability
         )
         return Luck(key, tuple(struck))
