@@ -91,7 +91,8 @@ def _target(args: Namespace) -> Path:
     import uuid
 
     from cordisd.errors import InvalidParamsError
-    from cordisd.replay.recorder import PART, SUFFIX
+    from cordisd.replay.recorder import SUFFIX
+    from cordisd.replay.writer import PART
     from cordisd.session.names import encode_segment
 
     if args.session is None:
@@ -170,7 +171,7 @@ def _inode(path: Path) -> int | None:
 
 def _tell(target: Path, before: int | None) -> None:
     """Say where the recording is, and whether it is whole; `before`: the inode that had its name."""
-    from cordisd.replay.recorder import PART
+    from cordisd.replay.writer import PART
 
     part = target.with_name(target.name + PART)
     if part.exists():

@@ -9,9 +9,10 @@ from typing import Final
 
 from cordisd.errors import CompositionError, Problem
 from cordisd.events import JsonObject, decode_json
-from cordisd.replay.recorder import PART, SUFFIX
+from cordisd.replay.recorder import SUFFIX
 from cordisd.replay.recording import read_recording
 from cordisd.replay.scripts import playable, read_script
+from cordisd.replay.writer import PART
 
 CURSOR_PROVIDER: Final = "recorded"
 """Answers for a session log beside the composition's own providers, so none of them has to go."""
