@@ -108,3 +108,9 @@ def test_masks_that_cannot_be_are_refused(tmp_path: Path, masks: dict[str, str],
     with pytest.raises(ValidationError, match="masks") as caught:
         RecorderEntry.read_config({"folder": str(tmp_path), "masks": masks})
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("pattern", ["(", "x*", "a(b)c", ".", "secret", "cwd"])
+def test_a_pattern_that_cannot_be_for_secrets_is_refused(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(ValidationError, match="redact"):
+        RecorderEntry.read_config({"folder": str(tmp_path), "redact": [pattern]})

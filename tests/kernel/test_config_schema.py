@@ -27,7 +27,7 @@ SAMPLES = [
 ONLY_THE_LOADER_KNOWS = {
     "agent": {"toolOrder"},  # the marker must be in it
     "dsh-agent-spine-demo": {"toolOrder"},
-    "recorder": {"masks"},  # each is a regular expression that hits no token
+    "recorder": {"masks"},  # regular expressions that hit no token
     "dsh-llm-retry": {"retryPolicy"},  # refused whatever it is
     "openai": {"apiKeyEnv", "headers"},  # a variable of one's own needs a baseUrl; names of headers
     "terminal": {"timeoutMs", "maxTimeoutMs"},  # which is the longer one

@@ -81,6 +81,22 @@ def test_keys_and_declared_secrets_reach_no_file_and_a_replay_needs_none(tmp_pat
         assert [end_of(turn)["stopReason"] for turn in turns] == ["error", "completed"]
 
 
+def test_what_a_pattern_takes_for_a_secret_reaches_no_file_and_replays(tmp_path: Path) -> None:
+    token = "sk-abcdefgh0123456789"
+    answers = [call("c1", "bash", {"command": f"echo {token}"}), text("It is sk-abcd", "efgh0123456789.")]
+    rows = composition(tmp_path, "record", recorder(tmp_path / "out", redact=["sk-[a-z0-9]{10,}"]))
+    with MockModelThread(answers) as model, daemon(tmp_path / "work", rows, model.url) as session:
+        assert end_of(session.run("s", f"use {token}"))["stopReason"] == "completed"
+        session.request("session/close", {"sessionId": "s"})
+        assert token in model.requests[0].body.decode()
+    path = tmp_path / "out" / "s.jsonl"
+    assert token not in path.read_text() and path.read_text().count("{{secret}}") >= 4
+    rows = composition(tmp_path, "play", ("replay", {"file": str(path)}))
+    for number, prompt in enumerate((f"use {token}", "use {{secret}}")):
+        with daemon(tmp_path / f"other{number}", rows) as session:
+            assert end_of(session.run("s", prompt))["stopReason"] == "completed"
+
+
 def test_sessions_of_any_name_have_files_of_their_own_and_other_sessions_go_on(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     rows = composition(tmp_path, "record", recorder(out))

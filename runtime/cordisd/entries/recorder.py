@@ -13,7 +13,7 @@ from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
 from cordisd.replay.canonical import read_masks
 from cordisd.replay.recorder import Recorder
-from cordisd.replay.secrets import secret_values
+from cordisd.replay.secrets import check_patterns, secret_values
 from cordisd.services.secrets import SecretNames
 from cordisd.services.traffic import Traffic
 from cordisd.settings import EntryConfig, FolderPath
@@ -31,6 +31,14 @@ class RecorderConfig(EntryConfig):
     find in requests and results is written `{{name}}`, when recorded and when compared."""
     secrets: list[str] = []
     """Environment variables whose values must not be recorded, besides those of the model rows' keys."""
+    redact: list[str] = []
+    """Regular expressions for other secrets: what they find anywhere is written `{{secret}}`."""
+
+    @field_validator("redact")
+    @classmethod
+    def _are_for_secrets(cls, patterns: list[str]) -> list[str]:
+        check_patterns(patterns)
+        return patterns
 
     @field_validator("masks")
     @classmethod
@@ -55,6 +63,7 @@ class RecorderEntry(Entry):
             read_masks(config.masks),
             lambda: secret_values({*names, *config.secrets}, os.environ),
             config.secrets,
+            config.redact,
         )
         remove = scope.get(Traffic).add(recorder)
         try:

@@ -21,6 +21,7 @@ class _Group(NamedTuple):
 
     masks: list[Mask]
     secret_names: list[str]
+    redact: list[str]
     places: list[int]
     beginnings: dict[str, list[int]]
     """Places of those that begin with a request, by its hash."""
@@ -43,7 +44,9 @@ class Binder:
         groups: dict[str, _Group] = {}
         for place, recording in enumerate(recordings):
             masks, names = recording.header.get("masks", {}), recording.header.get("secrets", [])
-            group = groups.setdefault(repr((masks, names)), _Group(read_masks(masks), names, [], {}))
+            redact = recording.header.get("redact", [])
+            made = _Group(read_masks(masks), names, redact, [], {})
+            group = groups.setdefault(repr((masks, names, redact)), made)
             if exchanges := recording.exchanges:
                 group.places.append(place)
                 group.beginnings.setdefault(request_hash(exchanges[0].body), []).append(place)
@@ -62,7 +65,8 @@ class Binder:
         bodies: dict[int, JsonObject] = {}
         fitting: list[int] = []
         for group in self._groups:
-            own = Rules(Workspace(cwd, self._secrets(group.secret_names)), group.masks)
+            workspace = Workspace(cwd, self._secrets(group.secret_names), group.redact)
+            own = Rules(workspace, group.masks)
             found = own.body(body)
             rules |= dict.fromkeys(group.places, own)
             bodies |= dict.fromkeys(group.places, found)

@@ -26,16 +26,16 @@ _LITERAL: Final = "{{cwd"
 class Workspace:
     """Replaces one directory by its token, and back; and secrets by theirs, for good."""
 
-    def __init__(self, cwd: str, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, cwd: str, secrets: Sequence[str] = (), redact: Sequence[str] = ()) -> None:
         self.cwd = cwd
         written = spellings(secrets)
-        patterns = [re.escape(one) for one in written]
+        patterns = [*(re.escape(one) for one in written), *(f"(?:{one})" for one in redact)]
         secret = "|".join(patterns) or "(?!)"
         pattern = "|".join([*patterns, _START + re.escape(cwd[1:]) + _AFTER, r"\{\{cwd!*\}\}"])
         self._pattern = re.compile(pattern)
         self._pattern_bytes = re.compile(_encoded(pattern))
         self._secret_bytes = re.compile(_encoded(secret))
-        self._signs = (cwd, _LITERAL, *written)
+        self._signs = (cwd, _LITERAL, *written) if not redact else ("",)
         """One of these is in every text with something to be written otherwise."""
         self._signs_bytes = [_encoded(sign) for sign in self._signs]
 

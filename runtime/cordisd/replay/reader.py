@@ -11,6 +11,7 @@ from typing import Any, Final
 from cordisd.errors import CompositionError, Problem
 from cordisd.events import JsonObject, decode_json
 from cordisd.replay.canonical import RequestHasher, read_masks
+from cordisd.replay.secrets import check_patterns
 from cordisd.replay.turns import Answer, Chunk, Exchange, Recording, Turn
 from cordisd.services.traffic import ToolOutcome
 
@@ -106,10 +107,14 @@ class Reader:
             raise self._fault("masks must be regular expressions by name")
         if not isinstance(secrets, list) or not _are(str, secrets):
             raise self._fault("secrets must be names of environment variables")
+        redact = row.get("redact", [])
+        if not isinstance(redact, list) or not _are(str, redact):
+            raise self._fault("redact must be regular expressions")
         if not isinstance(row.get("composition"), (str, type(None))):
             raise self._fault(f"composition must be a name, not {row['composition']!r:.60}")
         try:
             read_masks(masks)
+            check_patterns(redact)
         except ValueError as error:
             raise self._fault(str(error)) from error
         self._before = "recording"

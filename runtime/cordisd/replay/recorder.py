@@ -55,6 +55,8 @@ class Recorder(Tap):
     """Values that must not reach a file."""
     secret_names: Sequence[str] = ()
     """Variables that a replay, too, must take for secrets, besides those of the keys."""
+    redact: Sequence[str] = ()
+    """Regular expressions for other secrets."""
     _files: dict[str, Writer] = field(default_factory=dict)
 
     def connect(self, inner: Connect) -> Transport:
@@ -128,8 +130,9 @@ class Recorder(Tap):
             "agent": {name: value for name, value in start.agent.items() if value is not None},
             "masks": {mask.name: mask.pattern.pattern for mask in self.masks},
             "secrets": list(self.secret_names),
+            "redact": list(self.redact),
         }
-        return Writer(target, header, start.cwd, self.masks, self.secrets())
+        return Writer(target, header, start.cwd, self.masks, self.secrets(), self.redact)
 
 
 class _RecordingTransport:

@@ -1,7 +1,7 @@
 """A recording: what one session asked of its model, what came back, and what its tools said, in JSON lines.
 
     {"type": "recording", "version": 1, "session": …, "composition": …, "agent": {…}, "masks": {…},
-     "secrets": […]}
+     "secrets": […], "redact": […]}
     {"type": "prompt", "turn": 1, "content": [blocks]}
     {"type": "request", "kept": 0, "messages": […], "members": {…}, "sha256": …}
     {"type": "response", "status": 200, "headers": {…}, "atMs": 12}

@@ -25,10 +25,16 @@ class Writer:
     """One recording under way. After a failed write it takes no more, so that it never looks complete."""
 
     def __init__(
-        self, target: Path, header: JsonObject, cwd: str, masks: Sequence[Mask], secrets: Sequence[str]
+        self,
+        target: Path,
+        header: JsonObject,
+        cwd: str,
+        masks: Sequence[Mask],
+        secrets: Sequence[str],
+        redact: Sequence[str] = (),
     ) -> None:
-        self._cwd, self._masks, self._secrets = cwd, masks, set(secrets)
-        self.rules = Rules(Workspace(cwd, secrets), masks)
+        self._cwd, self._masks, self._secrets, self._redact = cwd, masks, set(secrets), redact
+        self.rules = Rules(Workspace(cwd, secrets, redact), masks)
         self.turn = 0
         """The last turn that has a prompt in the file."""
         self._target = target
@@ -55,7 +61,8 @@ class Writer:
         new = {one for one in secrets if len(one) >= MIN_SECRET_CHARS} - self._secrets
         if new:
             self._secrets |= new
-            self.rules = Rules(Workspace(self._cwd, sorted(self._secrets)), self._masks)
+            workspace = Workspace(self._cwd, sorted(self._secrets), self._redact)
+            self.rules = Rules(workspace, self._masks)
 
     def write(self, row: JsonObject) -> None:
         """Add one line."""
