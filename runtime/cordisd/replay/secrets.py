@@ -1,6 +1,6 @@
 """Secrets in recorded traffic: values of variables, and what patterns find, written as `{{secret}}` for good.
 
-Of a variable are found its value as it is, in JSON (also in JSON within JSON) and in a URL, from 16 characters
+Of a variable are found its value as it is, in JSON (in JSON within JSON, too) and in a URL, from 16 letters
 up; not other encodings of it, such as base64, and not parts of it.
 """
 
