@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,6 +167,19 @@ def test_what_a_refresh_has_no_answer_for_leaves_the_recording_alone(place: Fold
     assert path.read_bytes() == before
 
 
+def test_a_recording_that_cannot_be_replaced_is_named_and_stays(
+    place: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = place.root / "rec" / "one.jsonl"
+    before = path.read_bytes()
+    monkeypatch.setenv("DSH_SYSTEM_PROMPT", DRIFTED)
+    path.rename(path.with_name("x" * 249 + ".jsonl"))  # there is no longer name to write beside it
+    ended = replay(place, "--refresh", "rec")
+    assert ended.code == 2
+    assert ended.out.endswith("xxx.jsonl: cannot be replaced: File name too long\n")
+    assert [one.read_bytes() for one in (place.root / "rec").iterdir()] == [before]
+
+
 def test_requests_that_are_left_over_fail_a_turn_that_fails_as_recorded(
     place: Folder, tmp_path: Path
 ) -> None:
@@ -224,12 +238,20 @@ def test_what_cannot_be_asked_for_again_is_said_before_a_daemon_starts(place: Fo
         assert not isinstance(found, Scenario)
         return found.problem
 
+    exchanges = [turn.exchanges for turn in recording.turns]
+    for turn in recording.turns:
+        turn.exchanges = []
+    assert problem().startswith("holds no model request")
+    for turn, made in zip(recording.turns, exchanges, strict=True):
+        turn.exchanges = made
     recording.turns[1].stop_reason = "cancelled"
     assert problem().startswith("turn 2 was cancelled")
     recording.turns[0].content.clear()
     assert problem().startswith("turn 1 has no prompt of a user")
     recording.turns.clear()
     assert "no prompt" in problem()
+    os.mkfifo(place.root / "pipe")
+    assert replay(place, "pipe") == (2, "ERROR pipe\n  pipe: is no regular file\n", "")
     (place.root / "none").mkdir()
     assert replay(place, "none") == (2, "ERROR none\n  holds no *.jsonl\n", "")
 

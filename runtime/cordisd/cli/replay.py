@@ -173,7 +173,6 @@ def _misused(problem: str) -> int:
 
 
 def _positive(argument: str) -> int:
-    number = int(argument)
-    if number < 1:
-        raise ArgumentTypeError("must be 1 or more")
-    return number
+    if not argument.isdecimal() or int(argument) < 1:
+        raise ArgumentTypeError("must be a whole number, 1 or more")
+    return int(argument)

@@ -102,6 +102,8 @@ def read(path: Path) -> Scenario | Unreadable:
             )
         if not turn.end:
             return Unreadable(name, f"turn {number} has no end; record it again")
+    if not scenario.is_log and not any(turn.n_requests for turn in scenario.turns):
+        return Unreadable(name, "holds no model request, so there is nothing to compare; record it again")
     return scenario
 
 
@@ -155,6 +157,8 @@ def _events(path: Path) -> Iterator[JsonObject]:
 def _first_line(path: Path) -> JsonObject:
     """The object on the first line; empty where there is none."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would wait for its writer, a device may have no end
+            raise CompositionError([Problem(str(path), "is no regular file")])
         with path.open("rb") as file:
             row = decode_json(file.readline())
     except OSError as error:
