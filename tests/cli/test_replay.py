@@ -16,7 +16,7 @@ from cordisd.cli import junit
 from cordisd.cli.refresh import changes
 from cordisd.cli.scenario import Scenario, find, read
 from cordisd.cli.verdict import Verdict
-from cordisd.mock import error, text
+from cordisd.mock import call, error, text
 from cordisd.replay.recording import lines, read_recording
 from recorded_sessions import record
 
@@ -167,17 +167,16 @@ def test_what_a_refresh_has_no_answer_for_leaves_the_recording_alone(place: Fold
     assert path.read_bytes() == before
 
 
-def test_a_recording_that_cannot_be_replaced_is_named_and_stays(
-    place: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = place.root / "rec" / "one.jsonl"
-    before = path.read_bytes()
-    monkeypatch.setenv("DSH_SYSTEM_PROMPT", DRIFTED)
-    path.rename(path.with_name("x" * 249 + ".jsonl"))  # there is no longer name to write beside it
-    ended = replay(place, "--refresh", "rec")
-    assert ended.code == 2
-    assert ended.out.endswith("xxx.jsonl: cannot be replaced: File name too long\n")
-    assert [one.read_bytes() for one in (place.root / "rec").iterdir()] == [before]
+def test_a_recording_that_cannot_be_replaced_is_named(place: Folder, tmp_path: Path) -> None:
+    script = [call("c1", "bash", {"command": "rm -rf ../rec"}), text("gone")]
+    made = record(tmp_path / "x", "one", script=script, prompts=["hi"])
+    shutil.copy(made, place.root / "rec")
+    (place.root / "work").mkdir()
+    assert replay(place, "--refresh", "rec/one.jsonl", "--cwd", "work") == (
+        2,
+        "ERROR rec/one.jsonl\n  rec/one.jsonl: cannot be replaced: No such file or directory\n",
+        "",
+    )
 
 
 def test_requests_that_are_left_over_fail_a_turn_that_fails_as_recorded(
@@ -251,7 +250,13 @@ def test_what_cannot_be_asked_for_again_is_said_before_a_daemon_starts(place: Fo
     recording.turns.clear()
     assert "no prompt" in problem()
     os.mkfifo(place.root / "pipe")
-    assert replay(place, "pipe") == (2, "ERROR pipe\n  pipe: is no regular file\n", "")
+    path.rename(place.root / "b\udcff.jsonl")
+    assert replay(place, "pipe", "b\udcff.jsonl") == (
+        2,
+        "ERROR pipe\n  pipe: is no regular file\n"
+        "ERROR b?.jsonl\n  has a path that is not UTF-8, which no composition can name\n",
+        "",
+    )
     (place.root / "none").mkdir()
     assert replay(place, "none") == (2, "ERROR none\n  holds no *.jsonl\n", "")
 

@@ -88,6 +88,10 @@ def read(path: Path) -> Scenario | Unreadable:
     if path.name.endswith(PART):
         return Unreadable(name, "is a recording that was cut off; record it again")
     try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        return Unreadable(name, "has a path that is not UTF-8, which no composition can name")
+    try:
         scenario = _of_log(name, path) if _first_line(path).get("type") == "session" else _of(name, path)
     except CompositionError as error:
         return Unreadable(name, str(error))
