@@ -179,6 +179,16 @@ def test_a_recording_that_cannot_be_replaced_is_named(place: Folder, tmp_path: P
     )
 
 
+def test_sessions_that_share_a_folder_take_turns_in_it(place: Folder, tmp_path: Path) -> None:
+    script = [call("c1", "bash", {"command": "mkdir lock && sleep 0.2; rmdir lock"}), text("done")]
+    made = record(tmp_path / "x", "one", script=script, prompts=["hi"])
+    for name in ("one", "two"):
+        shutil.copy(made, place.root / "rec" / f"{name}.jsonl")
+    (place.root / "work").mkdir()
+    ended = replay(place, "rec", "--cwd", "work")
+    assert (ended.code, ended.out.count("ok ")) == (0, 2), ended.out
+
+
 def test_requests_that_are_left_over_fail_a_turn_that_fails_as_recorded(
     place: Folder, tmp_path: Path
 ) -> None:
