@@ -9,6 +9,7 @@ from typing import Final
 
 from cordisd.errors import CompositionError, Problem
 from cordisd.events import JsonObject, decode_json
+from cordisd.replay.canonical import request_hash
 from cordisd.replay.recorder import PART, SUFFIX
 from cordisd.replay.recording import read_recording
 from cordisd.replay.scripts import playable, read_script
@@ -35,6 +36,8 @@ class Scenario:
     session_id: str
     turns: Sequence[Turn]
     agent: JsonObject
+    beginning: str = ""
+    """The hash of a recording's first request."""
     composition: str | None = None
     masks: Mapping[str, str] = field(default_factory=dict)
     secrets: Sequence[str] = ()
@@ -119,6 +122,7 @@ def _of(name: str, path: Path) -> Scenario:
         recording.session_id,
         [Turn(turn.content, turn.stop_reason, len(turn.exchanges)) for turn in recording.turns],
         recording.header["agent"],
+        request_hash(recording.exchanges[0].body) if recording.exchanges else "",
         recording.header.get("composition"),
         recording.header.get("masks", {}),
         recording.header.get("secrets", []),
