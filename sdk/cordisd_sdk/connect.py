@@ -56,9 +56,8 @@ class Connection:
         Raises:
             SdkError: it cannot be started.
         """
-        self.process = await DaemonProcess.spawn(
-            argv, env, on_output=self._receive, on_end=self._end, on_stderr=on_stderr
-        )
+        self.process = DaemonProcess(self._receive, self._end, on_stderr)
+        await self.process.start(argv, env)
 
     def accept_frames_of(self, max_bytes: int) -> None:
         """Take lines of up to `max_bytes` from now on."""

@@ -43,31 +43,18 @@ class DaemonProcess(asyncio.SubprocessProtocol):
         self._writable.set()
         self.exit_code: int | None = None
 
-    @classmethod
-    async def spawn(
-        cls,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        *,
-        on_output: Callable[[bytes], None],
-        on_end: Callable[[], None],
-        on_stderr: Callable[[str], None] | None = None,
-    ) -> DaemonProcess:
-        """A running process. The caller must `close` it.
+    async def start(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Start it. The caller must `close` it then. Cancelling it leaves no process.
 
         Raises:
             SdkError: the program cannot be started.
         """
         try:
-            _, process = await asyncio.get_running_loop().subprocess_exec(
-                lambda: cls(on_output, on_end, on_stderr),
-                *argv,
-                env=env,
-                start_new_session=True,
+            await asyncio.get_running_loop().subprocess_exec(
+                lambda: self, *argv, env=env, start_new_session=True
             )
         except OSError as error:
             raise SdkError(f"cannot start {argv[0]!r}: {error.strerror}") from error
-        return process
 
     @property
     def pid(self) -> int:

@@ -101,7 +101,8 @@ def cordisd_session(
     try:
         client.start()
     except SdkError as error:
-        raise pytest.fail.Exception(str(error), pytrace=False) from None
+        refused = client.exit_code == 2  # and has said why
+        raise pytest.fail.Exception(client.stderr_tail if refused else str(error), pytrace=False) from None
     run.client = client
     item.stash[_run_key] = run
     with client:

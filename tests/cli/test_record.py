@@ -117,6 +117,7 @@ def test_a_session_that_is_stored_is_not_recorded_from_its_middle(place: Folder)
         (["--mask", "a=x", "--mask", "a=y"], '--mask: there are two of the name "a"'),
         (["--max-tokens", "0"], "--max-tokens must be 1 or more"),
         (["--session", "x" * 256], "--session: sessionId is too long to be stored"),
+        (["--out", "roster.yml"], "--out: roster.yml/session-"),
     ],
 )
 def test_a_wrong_command_line_exits_2_with_one_reason(place: Folder, words: list[str], message: str) -> None:

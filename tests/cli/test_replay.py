@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from cordisd.cli import junit
 from cordisd.cli.refresh import changes
 from cordisd.cli.scenario import Scenario, find, read
 from cordisd.cli.verdict import Verdict
-from cordisd.mock import error, text
+from cordisd.mock import call, error, text
 from cordisd.replay.recording import lines, read_recording
 from recorded_sessions import record
 
@@ -166,6 +167,28 @@ def test_what_a_refresh_has_no_answer_for_leaves_the_recording_alone(place: Fold
     assert path.read_bytes() == before
 
 
+def test_a_recording_that_cannot_be_replaced_is_named(place: Folder, tmp_path: Path) -> None:
+    script = [call("c1", "bash", {"command": "rm -rf ../rec"}), text("gone")]
+    made = record(tmp_path / "x", "one", script=script, prompts=["hi"])
+    shutil.copy(made, place.root / "rec")
+    (place.root / "work").mkdir()
+    assert replay(place, "--refresh", "rec/one.jsonl", "--cwd", "work") == (
+        2,
+        "ERROR rec/one.jsonl\n  rec/one.jsonl: cannot be replaced: No such file or directory\n",
+        "",
+    )
+
+
+def test_sessions_that_share_a_folder_take_turns_in_it(place: Folder, tmp_path: Path) -> None:
+    script = [call("c1", "bash", {"command": "mkdir lock && sleep 0.2; rmdir lock"}), text("done")]
+    made = record(tmp_path / "x", "one", script=script, prompts=["hi"])
+    for name in ("one", "two"):
+        shutil.copy(made, place.root / "rec" / f"{name}.jsonl")
+    (place.root / "work").mkdir()
+    ended = replay(place, "rec", "--cwd", "work")
+    assert (ended.code, ended.out.count("ok ")) == (0, 2), ended.out
+
+
 def test_requests_that_are_left_over_fail_a_turn_that_fails_as_recorded(
     place: Folder, tmp_path: Path
 ) -> None:
@@ -224,12 +247,26 @@ def test_what_cannot_be_asked_for_again_is_said_before_a_daemon_starts(place: Fo
         assert not isinstance(found, Scenario)
         return found.problem
 
+    exchanges = [turn.exchanges for turn in recording.turns]
+    for turn in recording.turns:
+        turn.exchanges = []
+    assert problem().startswith("holds no model request")
+    for turn, made in zip(recording.turns, exchanges, strict=True):
+        turn.exchanges = made
     recording.turns[1].stop_reason = "cancelled"
     assert problem().startswith("turn 2 was cancelled")
     recording.turns[0].content.clear()
     assert problem().startswith("turn 1 has no prompt of a user")
     recording.turns.clear()
     assert "no prompt" in problem()
+    os.mkfifo(place.root / "pipe")
+    path.rename(place.root / "b\udcff.jsonl")
+    assert replay(place, "pipe", "b\udcff.jsonl") == (
+        2,
+        "ERROR pipe\n  pipe: is no regular file\n"
+        "ERROR b?.jsonl\n  has a path that is not UTF-8, which no composition can name\n",
+        "",
+    )
     (place.root / "none").mkdir()
     assert replay(place, "none") == (2, "ERROR none\n  holds no *.jsonl\n", "")
 

@@ -27,7 +27,7 @@ def test_a_change_is_told_with_a_diff_and_what_to_do() -> None:
         'r.jsonl: request 1 of 4: tools[1] "edit".function.description differs\n'
         "--- recorded\n+++ now\n@@ -1 +1 @@\n-the edit\n+x\n"
         "of 2 recordings this is the nearest\n"
-        "record it again, or look at the change with: cordisd replay --refresh r.jsonl"
+        "record it again, or take the change over with: cordisd replay --refresh r.jsonl"
     )
     other = recording()
     other.exchanges[2].body = changed(
@@ -38,7 +38,7 @@ def test_a_change_is_told_with_a_diff_and_what_to_do() -> None:
         "r.jsonl: request 3 of 4: messages[3] (tool c1).content differs\n"
         "--- recorded\n+++ now\n@@ -1 +1,3 @@\n-{{cwd}}/f\n+one\n+three\\r\n+four\n"
         "nearest recorded request: near.jsonl, request 2\n"
-        "record it again, or look at the change with: cordisd replay --refresh r.jsonl"
+        "record it again, or take the change over with: cordisd replay --refresh r.jsonl"
     )
 
 

@@ -304,6 +304,27 @@ def test_closing_from_several_tasks_ends_the_daemon_once() -> None:
     with_client("noise", work)
 
 
+def test_a_start_that_is_cancelled_at_any_moment_leaves_no_process_and_raises_nothing_else() -> None:
+    marker = f"CORDISD_TEST_{os.urandom(8).hex()}"
+    problems: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+        for n_loop_turns in range(6):
+            client = AsyncClient(command=fake_daemon.command("deaf"), env={marker: "1"}, shutdown_timeout_s=0)
+            starting = asyncio.create_task(client.start())
+            for _ in range(n_loop_turns):
+                await asyncio.sleep(0)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+            await client.close()
+
+    asyncio.run(main())
+    assert problems == []
+    assert processes.gone_within(marker)
+
+
 def test_a_cancelled_close_kills_the_daemon() -> None:
     marker = f"CORDISD_TEST_{os.urandom(8).hex()}"
 

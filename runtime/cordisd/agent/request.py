@@ -155,5 +155,6 @@ async def _back_off(
     if policy.mode == "normal":
         event["maxRetries"] = policy.max_retries
     session.log.append("llm/retry", event | {"delayMs": delay_ms, "failure": failure})
-    await asyncio.sleep(delay_ms / 1000)
+    is_skipped = any(tap.skips_delays for tap in session.traffic.taps)
+    await asyncio.sleep(0 if is_skipped else delay_ms / 1000)
     session.log.append("llm/retry-started", {"retryId": retry_id, "turn": turn, "step": step, "retry": retry})

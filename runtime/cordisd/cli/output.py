@@ -9,13 +9,14 @@ from contextlib import contextmanager
 
 
 def print_out(text: str) -> None:
-    """Print a line now.
+    """Print a line now; characters that stdout cannot encode are replaced.
 
     Raises:
         SystemExit: with 1, when standard output is closed or full; the latter is said on stderr.
     """
+    encoding = sys.stdout.encoding or "utf-8"
     with _to_stdout():
-        print(text, flush=True)
+        print(text.encode(encoding, "replace").decode(encoding), flush=True)
 
 
 def write_out(data: bytes) -> None:

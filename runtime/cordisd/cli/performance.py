@@ -160,8 +160,10 @@ def _refreshed(stage: Stage, scenario: Scenario, verdict: Verdict) -> Verdict:
     fresh = stage.folder / "recordings" / (encode_segment(scenario.session_id) + SUFFIX)
     try:
         changes = refresh(scenario.path, fresh)
-    except (CordisError, OSError) as error:
+    except CordisError as error:
         return Verdict(verdict.name, "error", str(error))
+    except OSError as error:
+        return Verdict(verdict.name, "error", f"{scenario.path}: cannot be replaced: {error.strerror}")
     return Verdict(verdict.name, "ok", "", verdict.n_requests, verdict.elapsed_s, (), changes)
 
 

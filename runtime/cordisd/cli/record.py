@@ -86,7 +86,7 @@ def _target(args: Namespace) -> Path:
     """Where the recording is going to be; gives the session an id if the command line has none.
 
     Raises:
-        UsageError: there is one already, or the id cannot be a file's name.
+        UsageError: there is one already, the id cannot be a file's name, or no file can be there.
     """
     import uuid
 
@@ -104,7 +104,12 @@ def _target(args: Namespace) -> Path:
     if target.exists() and not args.force:
         raise UsageError(f"{target} exists already; --force writes over it")
     part = target.with_name(target.name + PART)
-    part.unlink(missing_ok=True)  # of a recorder that was killed: it would pass for ours if ours never began
+    try:
+        part.unlink(
+            missing_ok=True
+        )  # of a recorder that was killed: it would pass for ours if ours never began
+    except OSError as error:
+        raise UsageError(f"--out: {part}: {error.strerror}") from None
     return target
 
 

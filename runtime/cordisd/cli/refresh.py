@@ -31,7 +31,7 @@ def refresh(old: Path, new: Path) -> list[str]:
     if before == after:
         return []
     target = old.resolve()
-    with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+    with NamedTemporaryFile(dir=target.parent, prefix=".cordisd-", delete=False) as file:
         try:
             file.write(after)
             file.flush()

@@ -65,8 +65,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--jobs",
         metavar="N",
         type=_positive,
-        default=DEFAULT_JOBS,
-        help="sessions at once (default: %(default)s)",
+        help=f"sessions at once (default: {DEFAULT_JOBS}, or 1 with --cwd, which they would share)",
     )
     parser.add_argument("--fail-fast", action="store_true", help="end at the first that is not equal")
     parser.add_argument("--junit", metavar="FILE", help="write a JUnit report")
@@ -90,7 +89,7 @@ def run(args: Namespace) -> int:
     if not found.scenarios:
         return _misused("there is no recording")
     conditions = Conditions(
-        jobs=args.jobs,
+        jobs=args.jobs or (DEFAULT_JOBS if args.cwd is None else 1),
         composition=args.composition,
         patches=args.patch,
         tools=args.tools,
@@ -173,7 +172,6 @@ def _misused(problem: str) -> int:
 
 
 def _positive(argument: str) -> int:
-    number = int(argument)
-    if number < 1:
-        raise ArgumentTypeError("must be 1 or more")
-    return number
+    if not argument.isdecimal() or int(argument) < 1:
+        raise ArgumentTypeError("must be a whole number, 1 or more")
+    return int(argument)

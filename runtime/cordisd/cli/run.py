@@ -56,10 +56,9 @@ def run(args: Namespace) -> int:
 
 
 def print_answer(result: RunResult) -> None:
-    """Print the final answer, if there is one; characters that stdout cannot encode are replaced."""
+    """Print the final answer, if there is one."""
     if result.final_response or result.error is None:
-        encoding = sys.stdout.encoding or "utf-8"
-        print_out(result.final_response.encode(encoding, "replace").decode(encoding))
+        print_out(result.final_response)
 
 
 def print_json(result: RunResult, log: Path | None) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from cordisd.errors import CompositionError, Problem
 from cordisd.events import JsonObject, decode_json
+from cordisd.replay.canonical import request_hash
 from cordisd.replay.recorder import SUFFIX
 from cordisd.replay.recording import read_recording
 from cordisd.replay.scripts import playable, read_script
@@ -36,6 +37,8 @@ class Scenario:
     session_id: str
     turns: Sequence[Turn]
     agent: JsonObject
+    beginning: str = ""
+    """The hash of a recording's first request."""
     composition: str | None = None
     masks: Mapping[str, str] = field(default_factory=dict)
     secrets: Sequence[str] = ()
@@ -89,6 +92,10 @@ def read(path: Path) -> Scenario | Unreadable:
     if path.name.endswith(PART):
         return Unreadable(name, "is a recording that was cut off; record it again")
     try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        return Unreadable(name, "has a path that is not UTF-8, which no composition can name")
+    try:
         scenario = _of_log(name, path) if _first_line(path).get("type") == "session" else _of(name, path)
     except CompositionError as error:
         return Unreadable(name, str(error))
@@ -103,6 +110,8 @@ def read(path: Path) -> Scenario | Unreadable:
             )
         if not turn.end:
             return Unreadable(name, f"turn {number} has no end; record it again")
+    if not scenario.is_log and not any(turn.n_requests for turn in scenario.turns):
+        return Unreadable(name, "holds no model request, so there is nothing to compare; record it again")
     return scenario
 
 
@@ -114,6 +123,7 @@ def _of(name: str, path: Path) -> Scenario:
         recording.session_id,
         [Turn(turn.content, turn.stop_reason, len(turn.exchanges)) for turn in recording.turns],
         recording.header["agent"],
+        request_hash(recording.exchanges[0].body) if recording.exchanges else "",
         recording.header.get("composition"),
         recording.header.get("masks", {}),
         recording.header.get("secrets", []),
@@ -156,6 +166,8 @@ def _events(path: Path) -> Iterator[JsonObject]:
 def _first_line(path: Path) -> JsonObject:
     """The object on the first line; empty where there is none."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would wait for its writer, a device may have no end
+            raise CompositionError([Problem(str(path), "is no regular file")])
         with path.open("rb") as file:
             row = decode_json(file.readline())
     except OSError as error:

@@ -67,7 +67,7 @@ class Stage:
 def stages_of(
     scenarios: Sequence[Scenario], conditions: Conditions, root: Path, places: asyncio.Semaphore
 ) -> list[Stage]:
-    """The scenarios by what they need. Two of the same session id, and two logs, get daemons of their own."""
+    """The scenarios by what they need; those that exclude each other get daemons of their own."""
     loop = asyncio.get_running_loop()
     stages: dict[Cast, Stage] = {}
     for scenario in scenarios:
@@ -78,14 +78,22 @@ def stages_of(
             if stage is None:
                 folder = Path(mkdtemp(prefix="daemon-", dir=root))
                 stage = stages[cast] = Stage(cast, folder, conditions, places)
-            if not stage.scenarios or not (
-                scenario.is_log or scenario.session_id in {one.session_id for one in stage.scenarios}
-            ):
+            if not any(_exclude(one, scenario) for one in stage.scenarios):
                 break
             number += 1
         stage.scenarios.append(scenario)
         stage.verdicts[scenario.path] = loop.create_future()
     return list(stages.values())
+
+
+def _exclude(one: Scenario, other: Scenario) -> bool:
+    """Whether two scenarios cannot be in one daemon.
+
+    Logs play in order, and an id is one session's. Of two that are asked the same in other words of their
+    agents, each would be content with the recording of the other, should their prompts be mixed up.
+    """
+    are_alike = one.turns[0].content == other.turns[0].content and one.beginning != other.beginning
+    return other.is_log or one.session_id == other.session_id or are_alike
 
 
 def _cast(scenario: Scenario, conditions: Conditions, number: int) -> Cast:

@@ -124,4 +124,4 @@ class Binder:
 
 def again(recording: Recording) -> str:
     """What to do about a difference that is meant."""
-    return f"record it again, or look at the change with: cordisd replay --refresh {recording.path}"
+    return f"record it again, or take the change over with: cordisd replay --refresh {recording.path}"

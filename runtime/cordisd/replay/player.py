@@ -73,6 +73,10 @@ class Player(Tap):
     def __post_init__(self) -> None:
         self._binder = Binder(self.recordings, self.secrets)
 
+    @property
+    def skips_delays(self) -> bool:
+        return not self.pace
+
     def connect(self, inner: Connect) -> Transport:
         return PlayingTransport(self.next_exchange, paced=self.pace)
 

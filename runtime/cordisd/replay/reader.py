@@ -53,6 +53,8 @@ class Reader:
         Raises:
             CompositionError: as `read_recording`.
         """
+        if self._path.exists() and not self._path.is_file():  # to open a pipe could take for ever
+            raise CompositionError([Problem(str(self._path), "is no regular file")])
         try:
             content = self._path.read_bytes()
         except OSError as error:

@@ -100,10 +100,15 @@ class Writer:
     def finish(self) -> None:
         """Write the end line and give the file its name; a broken one keeps the name that it has.
 
+        Without a request there is nothing to play: then what has the name already stays.
+
         Raises:
             CordisError: it is broken.
         """
         try:
+            if self._failure is None and self._n_requests == 0:
+                os.unlink(self._part)
+                return
             self.add(end_line(self._n_requests, self._digest.hexdigest()))
             os.replace(self._part, self._target)
         except OSError as error:

@@ -77,6 +77,11 @@ class ToolOutcome(NamedTuple):
 class Tap(Protocol):
     """Watches, checks or plays. A subclass writes the methods that it needs; any may raise `CordisError`."""
 
+    @property
+    def skips_delays(self) -> bool:
+        """Whether the time between a failed request and its retry is not to be waited for."""
+        return False
+
     def connect(self, inner: Connect) -> Transport:
         """A transport in the place of the one that `inner` makes."""
         return inner()
