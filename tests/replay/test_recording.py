@@ -202,7 +202,7 @@ def test_a_line_that_is_no_json_object_is_refused(tmp_path: Path, raw: bytes) ->
 
 
 def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
-    for path, said in ((tmp_path / "none.jsonl", "No such file"), (tmp_path, "Is a directory")):
+    for path, said in ((tmp_path / "none.jsonl", "No such file"), (tmp_path, "is no regular file")):
         with pytest.raises(CompositionError, match=said):
             read_recording(path)
 

@@ -97,6 +97,17 @@ def test_what_a_pattern_takes_for_a_secret_reaches_no_file_and_replays(tmp_path:
             assert end_of(session.run("s", prompt))["stopReason"] == "completed"
 
 
+def test_a_session_that_never_asked_its_model_replaces_no_recording(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "s.jsonl").write_text("an older one")
+    rows = composition(tmp_path, "record", recorder(out))
+    with daemon(tmp_path / "work", rows, DEEPSEEK_API_KEY="") as session:
+        assert failure_of(session.run("s", "go"))[0] == "MISSING_CREDENTIAL"
+        session.request("session/close", {"sessionId": "s"})
+    assert {path.name: path.read_text() for path in out.iterdir()} == {"s.jsonl": "an older one"}
+
+
 def test_sessions_of_any_name_have_files_of_their_own_and_other_sessions_go_on(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     rows = composition(tmp_path, "record", recorder(out))
