@@ -107,7 +107,9 @@ def test_one_session_does_not_delay_another(tmp_path: Path) -> None:
     with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("slow", "slow")
-        daemon.run("quick", "quick")  # while the other one hangs for good
+        events = daemon.run("quick", "quick")  # while the other one hangs for good
+        assert events[-1]["data"]["stopReason"] == "completed"
+        assert daemon.request("session/get", {"sessionId": "slow"})["status"] == "running"
 
 
 def test_a_repeated_idempotency_key_queues_nothing(tmp_path: Path) -> None:

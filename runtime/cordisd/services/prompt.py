@@ -320,10 +320,10 @@ def _stand_in(section: Section, variables: Mapping[str, str]) -> RenderedSection
     text = section.text
     if not isinstance(text, str):
         kind = type(text)
-        text = "{{%s:%s}}" % (  # noqa: UP031 - braces
-            getattr(text, "__module__", kind.__module__),
-            getattr(text, "__qualname__", kind.__qualname__),
+        module, name = (
+            getattr(text, attribute, getattr(kind, attribute)) for attribute in ("__module__", "__qualname__")
         )
+        text = "{{" + f"{module}:{name}" + "}}"
     return RenderedSection(section.name, text, section.complete)
 
 
