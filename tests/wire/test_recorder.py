@@ -83,8 +83,13 @@ def test_keys_and_declared_secrets_reach_no_file_and_a_replay_needs_none(tmp_pat
 
 def test_what_a_pattern_takes_for_a_secret_reaches_no_file_and_replays(tmp_path: Path) -> None:
     token = "sk-abcdefgh0123456789"
-    answers = [call("c1", "bash", {"command": f"echo {token}"}), text("It is sk-abcd", "efgh0123456789.")]
-    rows = composition(tmp_path, "record", recorder(tmp_path / "out", redact=["sk-[a-z0-9]{10,}"]))
+    answers = [
+        error(503, "busy", retry_after="0", x_request_id=token),
+        call("c1", "bash", {"command": f"echo {token}"}),
+        text("It is sk-abcd", "efgh0123456789."),
+    ]
+    patterns = ["sk-[a-z0-9]{10,}", "[0-9a-f]{40,}"]  # the second would find the hashes of the file itself
+    rows = composition(tmp_path, "record", recorder(tmp_path / "out", redact=patterns))
     with MockModelThread(answers) as model, daemon(tmp_path / "work", rows, model.url) as session:
         assert end_of(session.run("s", f"use {token}"))["stopReason"] == "completed"
         session.request("session/close", {"sessionId": "s"})

@@ -29,12 +29,12 @@ class Workspace:
     def __init__(self, cwd: str, secrets: Sequence[str] = (), redact: Sequence[str] = ()) -> None:
         self.cwd = cwd
         written = spellings(secrets)
-        patterns = [*(re.escape(one) for one in written), *(f"(?:{one})" for one in redact)]
-        secret = "|".join(patterns) or "(?!)"
+        values = [re.escape(one) for one in written]
+        patterns = [*values, *(f"(?:{one})" for one in redact)]
         pattern = "|".join([*patterns, _START + re.escape(cwd[1:]) + _AFTER, r"\{\{cwd!*\}\}"])
         self._pattern = re.compile(pattern)
         self._pattern_bytes = re.compile(_encoded(pattern))
-        self._secret_bytes = re.compile(_encoded(secret))
+        self._secret_bytes = re.compile(_encoded("|".join(values) or "(?!)"))
         self._signs = (cwd, _LITERAL, *written) if not redact else ("",)
         """One of these is in every text with something to be written otherwise."""
         self._signs_bytes = [_encoded(sign) for sign in self._signs]
@@ -85,7 +85,10 @@ class Workspace:
         return _WRITTEN_BYTES.sub(lambda match: b"{{cwd%b}}" % match[1][1:] if match[1] else cwd, data)
 
     def redact(self, data: bytes) -> bytes:
-        """`data` without secrets, and otherwise as it is."""
+        """`data`, whole lines of a recording, without the values of secrets, and otherwise as it is.
+
+        Not without what patterns find: one could take a line's own words for it, such as a hash.
+        """
         return self._secret_bytes.sub(SECRET.encode(), data)
 
 

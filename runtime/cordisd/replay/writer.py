@@ -91,6 +91,7 @@ class Writer:
         """Add one exchange; its answer is as it came."""
         answer, workspace = exchange.answer, self.rules.workspace
         answer.chunks = hide_in_stream(workspace, answer.chunks)
+        answer.headers = {name: workspace.hide(value) for name, value in answer.headers.items()}
         if answer.failure is not None:
             answer.failure = {**answer.failure, "message": workspace.hide(answer.failure["message"])}
         self.add(b"".join(exchange_lines(exchange, self._last, self._hasher)))
