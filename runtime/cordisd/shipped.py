@@ -30,11 +30,6 @@ def shipped_names() -> list[str]:
     return sorted(found)
 
 
-def hint_for(path: Path) -> str | None:
-    """Which compositions are shipped, to go with the complaint about a file that is not there."""
-    return None if path.exists() else f"shipped compositions: {', '.join(shipped_names()) or 'none'}"
-
-
 def presets_folder() -> Path:
     """The folder of the shipped agent presets."""
     folders = [path for path in _folders() if path.name == "presets"]

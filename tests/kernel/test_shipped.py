@@ -67,13 +67,3 @@ def test_an_installed_package_finds_its_own_files_and_nothing_outside(tmp_path: 
 def test_a_recording_that_is_not_there_is_none() -> None:
     assert shipped_recording("no-such-recording") is None
     assert shipped_recording("../demo") is None
-
-
-def test_a_daemon_of_a_name_that_is_not_shipped_says_which_are(capfd: pytest.CaptureFixture[str]) -> None:
-    command = [sys.executable, "-m", "cordisd", "serve", "--stdio", "hosst"]
-    assert subprocess.run(command, stdin=subprocess.DEVNULL).returncode == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert (
-        err == "cordisd: hosst: config file not found\ncordisd: shipped compositions: demo, host, minimal\n"
-    )

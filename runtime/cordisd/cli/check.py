@@ -32,7 +32,7 @@ def run(args: Namespace) -> int:
     guardian = Guardian.fork()
     from cordisd.errors import CompositionError
     from cordisd.kernel.load import load
-    from cordisd.shipped import composition_path, hint_for
+    from cordisd.shipped import composition_path, shipped_names
 
     path = composition_path(args.file)
     try:
@@ -41,8 +41,8 @@ def run(args: Namespace) -> int:
     except CompositionError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
-        if hint := hint_for(path):
-            print(hint, file=sys.stderr)
+        if not path.exists():
+            print(f"shipped compositions: {', '.join(shipped_names()) or 'none'}", file=sys.stderr)
         return 2
     for warning in composition.warnings:
         print(f"warning: {warning}", file=sys.stderr)

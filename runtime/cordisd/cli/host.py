@@ -18,7 +18,7 @@ from cordisd.cli.output import write_out
 from cordisd.errors import CordisError, PresetError, ProfileError, problems_behind
 from cordisd.kernel.load import load
 from cordisd.shell.guardian import Guardian
-from cordisd.shipped import SUFFIX, composition_path, hint_for, shipped
+from cordisd.shipped import SUFFIX, composition_path, shipped, shipped_names
 
 DEFAULT: Final = "host"
 NAME_RULE: Final = (
@@ -51,8 +51,9 @@ class Hosts:
             CompositionError: it does not load, or an entry of the daemon does not mount.
         """
         path = composition_path(self.composition)
-        if hint := hint_for(path):
-            raise CordisError(f"{path}: config file not found; {hint}")
+        if not path.exists():
+            names = ", ".join(shipped_names())
+            raise CordisError(f"{path}: config file not found; shipped compositions: {names}")
         return await self._mounted(path, self.patches)
 
     async def find(self, name: str | None) -> tuple[Host, Preset]:

@@ -52,7 +52,7 @@ def run(args: ServeOptions | argparse.Namespace) -> int:
     from cordisd.kernel.load import load
     from cordisd.rpc.diagnostics import start_logging
     from cordisd.rpc.server import serve_stdio
-    from cordisd.shipped import composition_path, hint_for
+    from cordisd.shipped import composition_path
 
     if not args.stdio:
         print("cordisd serve: only --stdio is served; add it", file=sys.stderr)
@@ -61,17 +61,15 @@ def run(args: ServeOptions | argparse.Namespace) -> int:
         print("cordisd serve: give a composition or --profile, not both", file=sys.stderr)
         return 2
     start_logging(args.log_level)
-    path = composition_path(args.composition or args.profile or "minimal")
     try:
+        name = args.composition or args.profile or "minimal"
         if args.profile:
             home = os.environ.get("DSH_HOME") or os.path.expanduser("~/.dsh")
             os.environ["DSH_SESSION_ROOT"] = os.path.join(home, "sessions")
         if args.session_root:
             os.environ["DSH_SESSION_ROOT"] = args.session_root
-        return serve_stdio(load(path, patches=args.patch), guardian)
+        return serve_stdio(load(composition_path(name), patches=args.patch), guardian)
     except CompositionError as error:
         for problem in error.problems:
             print(f"cordisd: {problem}", file=sys.stderr)
-        if hint := hint_for(path):
-            print(f"cordisd: {hint}", file=sys.stderr)
         return 2
