@@ -112,6 +112,22 @@ class SessionLogFile:
         finally:
             self._syncing = None
 
+    def read(self, n_bytes: int, offset: int) -> bytes:
+        """At most `n_bytes` of the file from there, also when it has been removed; nothing beyond its end.
+
+        Raises:
+            OSError: as the call gave it.
+        """
+        return b"" if self._fd is None else os.pread(self._fd, n_bytes, offset)
+
+    def duplicate(self) -> int | None:
+        """A descriptor of the file, for who reads on when this is closed; None before the first append.
+
+        Raises:
+            OSError: there is none left.
+        """
+        return None if self._fd is None else os.dup(self._fd)
+
     def close(self) -> None:
         """Let go of the file and its lock. Closing twice is harmless."""
         if self._fd is not None:
