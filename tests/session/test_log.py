@@ -35,7 +35,7 @@ class Disk:
     def read(self, n_bytes: int, offset: int) -> bytes:
         raise NotImplementedError
 
-    def duplicate(self) -> int | None:
+    def reopen(self) -> int | None:
         raise NotImplementedError
 
     def close(self) -> None:

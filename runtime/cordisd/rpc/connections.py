@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cordisd.agent.host import Host
 from cordisd.agent.live import Live
-from cordisd.rpc.listen import Listener
 from cordisd.rpc.peer import Peer
+
+if TYPE_CHECKING:
+    import socket
+
+    from cordisd.rpc.listen import Listener
 
 logger = logging.getLogger(__name__)
 

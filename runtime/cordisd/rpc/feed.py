@@ -76,7 +76,7 @@ class Feed:
         if not self.is_behind or self._kept_fd is not None or self._log.sink is None:
             return
         try:
-            self._kept_fd = self._log.sink.duplicate()
+            self._kept_fd = self._log.sink.reopen()
         except OSError:
             self.drop()
 
