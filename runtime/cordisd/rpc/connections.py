@@ -55,6 +55,12 @@ class Connections:
 
         listener.start(connect)
 
+    def hide_daemon(self) -> None:
+        """Make the daemon's memory, environment and descriptors unreadable to what runs as its user: tools."""
+        from cordisd.shell.prctl import forbid_tracing  # ctypes takes 10 ms: after the first answer
+
+        forbid_tracing()
+
     def hearers(self, session_id: str) -> list[Peer]:
         """The connections to which that live session's events are sent."""
         return [peer for peer in self._peers if peer.hears(session_id)]

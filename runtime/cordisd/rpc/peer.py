@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 REQUEST_S: Final = 60.0
 """Most time that a request is worked on."""
+HIDE_S: Final = 0.001
+"""After the answer to `initialize`, and before any tool runs, the daemon hides from its own user's programs."""
 STRANGER_S: Final = 10.0
 """How long a connection may take to show the token."""
 STRANGER_FRAME_BYTES: Final = 1 << 16
@@ -292,6 +294,7 @@ class Peer:
         if method == INITIALIZE:
             async with self._initializing:
                 self._settings, answer = await initialize(self.host, params)
+                asyncio.get_running_loop().call_later(HIDE_S, self.connections.hide_daemon)
                 return answer
         if method == SHUTDOWN:
             await self.host.abort()

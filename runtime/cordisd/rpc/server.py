@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 ANSWER_S: Final = 0.3
 """How long an ending daemon waits for its last answers to be taken."""
-UNTRACED_AFTER_S: Final = 0.5
-"""When the daemon becomes unreadable to its own user, if no client has come before."""
+HIDE_S: Final = 0.5
+"""When the daemon hides from its own user's programs, if no client has come before."""
 
 
 def serve(composition: Composition, guardian: Guardian, service: Service) -> int:
@@ -53,6 +53,7 @@ async def _serve(composition: Composition, guardian: Guardian, service: Service)
         if not await _start(host, exit_code):
             return exit_code.result()
         connections = Connections(host, lambda: end(0))
+        loop.call_later(HIDE_S, connections.hide_daemon)
         for listener in service.listeners:
             connections.accept(listener, service.token)
         if service.listeners:
