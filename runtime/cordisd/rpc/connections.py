@@ -56,7 +56,7 @@ class Connections:
         listener.start(connect)
 
     def hide_daemon(self) -> None:
-        """Make the daemon's memory, environment and descriptors unreadable to what runs as its user: tools."""
+        """Make the daemon's memory, environment and descriptors unreadable to its own user's programs."""
         from cordisd.shell.prctl import forbid_tracing  # ctypes takes 10 ms: after the first answer
 
         forbid_tracing()

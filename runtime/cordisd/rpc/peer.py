@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 REQUEST_S: Final = 60.0
 """Most time that a request is worked on."""
 HIDE_S: Final = 0.001
-"""After the answer to `initialize`, and before any tool runs, the daemon hides from its own user's programs."""
+"""After its answer to `initialize`, and before any tool runs, the daemon hides from what runs as its user."""
 STRANGER_S: Final = 10.0
 """How long a connection may take to show the token."""
 STRANGER_FRAME_BYTES: Final = 1 << 16
