@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,26 @@ PATIENCE_S = 40.0
 QUICK_S = 0.2
 """By the clock, for the quickest of several calls of a shell, whatever was done to it: 0.003 s on an idle
 machine, and from 0.25 s where its answer is missed."""
+
+
+def comes(situation: Callable[[], object], limit_s: float = PATIENCE_S) -> bool:
+    """Wait for a situation that others bring about; false if it has not come before `limit_s` seconds."""
+    end_s = time.monotonic() + limit_s
+    while not situation():
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+async def comes_meanwhile(situation: Callable[[], object], limit_s: float = PATIENCE_S) -> bool:
+    """As `comes`, while the event loop runs."""
+    end_s = time.monotonic() + limit_s
+    while not situation():
+        if time.monotonic() > end_s:
+            return False
+        await asyncio.sleep(0.01)
+    return True
 
 
 @contextmanager
