@@ -165,8 +165,9 @@ def test_a_request_over_the_daemons_limit_is_refused_before_it_is_sent() -> None
 
 def test_a_silent_daemon_is_a_timeout_with_its_stderr_and_is_gone_afterwards() -> None:
     marker = f"CORDISD_TEST_{os.urandom(8).hex()}"
+    silent = "trap '' TERM; echo 'I shall not answer' >&2; while :; do sleep 1; done"
     client = AsyncClient(
-        command=fake_daemon.command("silent"),
+        command=["/bin/sh", "-c", silent],  # which is there long before the timeout
         env={marker: "1"},
         start_timeout_s=1.5,
         shutdown_timeout_s=0.1,

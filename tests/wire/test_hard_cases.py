@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from cordisd.mock import Hang, MockModelThread, RawReply, call, calls, delta, error, text
-from daemon import Daemon, clean_environment
-from measure import SOON_S
+from daemon import Daemon, clean_environment, wait_for_file
+from measure import PATIENCE_S, SOON_S
 from processes import children, descendants, gone
 
 
@@ -90,15 +90,14 @@ def test_a_number_that_is_no_number_is_refused_before_it_reaches_a_log(tmp_path:
 def test_moving_a_session_does_not_wait_for_the_command_that_runs(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     script = [
-        call("c1", "bash", {"command": f"{UNTIL_GO}; pwd"}),
+        call("c1", "bash", {"command": f"touch begun; {UNTIL_GO}; pwd"}),
         call("c2", "bash", {"command": "pwd"}),
         text("end"),
     ]
     with MockModelThread([*script, text("more")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "go")
-        daemon.wait(lambda: "tool/call" in kinds(daemon))
-        time.sleep(0.3)
+        wait_for_file(tmp_path / "begun")
         daemon.request("session/working-directory/set", {"sessionId": "s", "path": "sub"})
         daemon.prompt("s", "queued")
         assert "tool/result" not in kinds(daemon)
@@ -209,7 +208,7 @@ FLOOD = RawReply([delta({"content": "x" * 50_000})] * 240 + [delta({}, "stop")])
 
 def wait_for_the_end_in_the_log(daemon: Daemon) -> None:
     """Wait until the end of the turn of session `s` is on disk, whoever reads what the daemon says."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         for path in daemon.sessions.glob("*/s/session.jsonl"):
             with path.open("rb") as file:
