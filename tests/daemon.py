@@ -16,6 +16,7 @@ from typing import Any
 
 from measure import PATIENCE_S, SOON_S
 
+POLL_S = 0.05
 CLEARED = ("DEEPSEEK_", "OPENAI_", "DSH_", "CORDISD_", "XDG_")
 
 
@@ -165,12 +166,17 @@ class Daemon:
         ]
 
     def wait(self, ready: Callable[[], Any], timeout_s: float = 20) -> Any:
-        """Read frames until `ready` gives something; a dead or silent daemon raises with its stderr."""
+        """Read frames until `ready` gives something; a dead or silent daemon raises with its stderr.
+
+        `ready` may also look at what is no frame: a file, or what has come to a mock.
+        """
         end = time.monotonic() + timeout_s
         while not (found := ready()):
             try:
-                line = self._lines.get(timeout=max(0.01, end - time.monotonic()))
+                line = self._lines.get(timeout=POLL_S)
             except queue.Empty:
+                if time.monotonic() < end:
+                    continue
                 raise AssertionError(
                     f"no answer in {timeout_s} s; last frames {self.frames[-5:]}; "
                     f"stderr: {self.stderr[-2000:]!r}"

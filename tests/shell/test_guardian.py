@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -156,6 +157,7 @@ def test_a_shell_that_cannot_be_started_is_an_error(guardian: Guardian):
 def test_a_start_cancelled_on_the_way_leaves_no_shell(guardian: Guardian):
     async def main() -> None:
         await (await _spawn_and_end(guardian))
+        gc.collect()
         n_fds = len(os.listdir("/proc/self/fd"))
         task = asyncio.create_task(guardian.spawn(ShellSpec("r", SHELL_ARGV, {})))
         await asyncio.sleep(0)
@@ -164,7 +166,7 @@ def test_a_start_cancelled_on_the_way_leaves_no_shell(guardian: Guardian):
             await task
         await (await _spawn_and_end(guardian))  # requests are served in order: the first has been by now
         assert await comes_meanwhile(lambda: not descendants(guardian.pid), SOON_S)
-        assert len(os.listdir("/proc/self/fd")) == n_fds
+        assert len(os.listdir("/proc/self/fd")) <= n_fds
         await guardian.close()
 
     async def _spawn_and_end(guardian: Guardian) -> asyncio.Future[int]:
@@ -181,18 +183,22 @@ def test_calls_and_shells_leak_no_descriptor(guardian: Guardian, tmp_path: Path)
     def fds(pid: int | str) -> int:
         return len(os.listdir(f"/proc/{pid}/fd"))
 
+    def as_before(before: tuple[int, ...]) -> bool:
+        return fds("self") <= before[0] and fds(guardian.pid) <= before[1]
+
     async def main() -> None:
         bash = Bash(guardian, "r", str(tmp_path), partial(tool_environment, os.environ))
         await bash.run("true")
+        gc.collect()  # or it closes later what earlier tests have left
         before = fds("self"), fds(guardian.pid), (await bash.run("ls /proc/$$/fd | wc -l")).text
         for _ in range(200):
             await bash.run("echo a | cat >/dev/null")
         assert (await bash.run("ls /proc/$$/fd | wc -l")).text == before[2]
-        assert await comes_meanwhile(lambda: (fds("self"), fds(guardian.pid)) == before[:2])
+        assert await comes_meanwhile(lambda: as_before(before[:2]))
         for _ in range(20):
             await bash.run("exit")
         await bash.run("true")
-        assert await comes_meanwhile(lambda: (fds("self"), fds(guardian.pid)) == before[:2])
+        assert await comes_meanwhile(lambda: as_before(before[:2]))
         await bash.close()
         await guardian.close()
 
