@@ -45,7 +45,7 @@ class Shell:
             input=text,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE_S,
         )
         assert processes.gone_within(self.mark)
         return done

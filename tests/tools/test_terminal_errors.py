@@ -224,6 +224,6 @@ def test_the_libraries_of_the_terminal_are_loaded_by_its_first_call_only(tmp_pat
 @pytest.mark.parametrize("config", ["{rows: 0}", "{timeoutMs: 700000}", "{silenceMs: 0}", "{colums: 80}"])
 def test_a_wrong_configuration_is_refused_with_its_line(config: str, tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, composition=composition(tmp_path, config))
-    assert daemon.process.wait(20) == 2
+    assert daemon.process.wait(PATIENCE_S) == 2
     daemon.end()
     assert b".cordis.yml:" in daemon.stderr and b'entry "terminal"' in daemon.stderr

@@ -196,7 +196,7 @@ def test_requests_may_come_from_a_file(tmp_path: Path) -> None:
                 env=clean_environment(DSH_SESSION_ROOT=str(tmp_path / "logs")),
                 stdin=file,
                 capture_output=True,
-                timeout=20,
+                timeout=PATIENCE_S,
             )
         assert (done.returncode, done.stderr) == (0, b"")
         assert len(done.stdout.splitlines()) == n_answers
@@ -238,7 +238,7 @@ def test_a_session_closed_while_its_reader_is_behind_is_still_told_to_the_end(tm
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})
         wait_for_the_end_in_the_log(daemon)
         closing = daemon.send("session/close", {"sessionId": "s"})
-        daemon.wait(lambda: any(f.get("method") == "session.completed" for f in daemon.frames), 30)
+        daemon.wait(lambda: any(f.get("method") == "session.completed" for f in daemon.frames), PATIENCE_S)
         assert_answered_before_the_end_was_told(daemon, closing)
         events = daemon.events("s")
         assert [event["seq"] for event in events] == list(range(len(events)))
@@ -397,7 +397,8 @@ def test_a_session_resumed_while_its_reader_is_behind_is_told_in_order_and_once(
         resuming = daemon.send("session/resume", {"sessionId": "s"})
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("more")})
         daemon.wait(
-            lambda: sum(f.get("method") == "session.completed" for f in daemon.frames) == 2, timeout_s=30
+            lambda: sum(f.get("method") == "session.completed" for f in daemon.frames) == 2,
+            timeout_s=PATIENCE_S,
         )
         assert_answered_before_the_end_was_told(daemon, resuming)
         seqs = [event["seq"] for event in daemon.events("s")]

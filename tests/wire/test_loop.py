@@ -13,7 +13,7 @@ import pytest
 from cordisd.mock import Hang, MockModelThread, RawReply, calls, delta, error, stream, text
 from daemon import Daemon, module_path
 from gated import gated
-from measure import SOON_S
+from measure import PATIENCE_S, SOON_S
 
 TESTS = Path(__file__).parents[1]
 
@@ -143,7 +143,7 @@ def test_a_runtime_context_is_told_again_only_when_it_changes(tmp_path: Path) ->
 def test_a_tool_order_that_names_a_missing_tool_fails_the_start(tmp_path: Path) -> None:
     patch = "- insert: [{id: agent, name: agent, config: {toolOrder: [nope, '<unlisted-tools>']}}]\n"
     with daemon_with(tmp_path, patch, "http://127.0.0.1:9") as daemon:
-        assert daemon.process.wait(20) == 2
+        assert daemon.process.wait(PATIENCE_S) == 2
     assert 'names "nope", which no entry offers; tools: bash, str_replace_editor' in daemon.stderr.decode()
 
 
@@ -161,7 +161,7 @@ def test_a_tool_order_puts_the_tools_of_the_request_in_order(tmp_path: Path) -> 
 def test_loop_settings_that_cannot_work_fail_the_start(config: str, tmp_path: Path) -> None:
     patch = f"- insert: [{{id: agent, name: agent, config: {config}}}]\n"
     with daemon_with(tmp_path, patch, "http://127.0.0.1:9") as daemon:
-        assert daemon.process.wait(10) == 2
+        assert daemon.process.wait(PATIENCE_S) == 2
     assert b'entry "agent"' in daemon.stderr
 
 

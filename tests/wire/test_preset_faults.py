@@ -14,7 +14,7 @@ import pytest
 from conversations import PERSONA, hosted, persona, python_path, system_of, tools_of, write_preset
 from cordisd.mock import call
 from daemon import Daemon, wait_for_file
-from measure import SOON_S
+from measure import PATIENCE_S, SOON_S
 from processes import alive, descendants, gone, gone_within
 
 HANGING = [{"id": "f", "name": "preset_entries:FaultyEntry", "config": {"mount": "hang"}}]
@@ -177,7 +177,7 @@ def test_the_roster_names_the_default_preset_and_a_broken_one_ends_the_start(tmp
     write_preset(user_presets(tmp_path), "failing", FAILING)
     for name, reason in (("failing", b"mounting fails"), ("minimel", b'did you mean "minimal"')):
         daemon = serve(tmp_path, "host", patch.replace("NAME", name))
-        assert daemon.process.wait(20) == 2
+        assert daemon.process.wait(PATIENCE_S) == 2
         assert daemon.end() == 2
         assert reason in daemon.stderr and b"Traceback" not in daemon.stderr
 
