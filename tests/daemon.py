@@ -16,6 +16,7 @@ from typing import Any
 
 from measure import PATIENCE_S, SOON_S
 
+POLL_S = 0.05
 CLEARED = ("DEEPSEEK_", "OPENAI_", "DSH_", "CORDISD_", "XDG_")
 
 
@@ -86,7 +87,7 @@ class Daemon:
         defaults = {"cwd": str(self.cwd), "provider": "deepseek-official", "model": "deepseek-v4-flash"}
         return self.request("initialize", {**defaults, **params})
 
-    def request(self, method: str, params: object = None, timeout_s: float = 20) -> dict[str, Any]:
+    def request(self, method: str, params: object = None, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """The result of a request; an error answer raises `AssertionError`."""
         answer = self.ask(method, params, timeout_s)
         assert "result" in answer, answer
@@ -99,7 +100,7 @@ class Daemon:
         assert "error" in answer, answer
         return answer["error"]["code"], answer["error"]["message"]
 
-    def ask(self, method: str, params: object = None, timeout_s: float = 20) -> dict[str, Any]:
+    def ask(self, method: str, params: object = None, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """The whole answer to a request."""
         number = self.send(method, params)
         return self.wait(lambda: self._answers.get(number), timeout_s)
@@ -139,14 +140,14 @@ class Daemon:
         message_id: str = answer["messageId"]
         return message_id
 
-    def run(self, session: str, text: str, timeout_s: float = 30) -> list[dict[str, Any]]:
+    def run(self, session: str, text: str, timeout_s: float = PATIENCE_S) -> list[dict[str, Any]]:
         """Prompt and wait until the session is idle; returns the session's events since the prompt."""
         start = len(self.frames)
         self.prompt(session, text)
         self.wait_idle(session, start, timeout_s)
         return self.events(session, start)
 
-    def wait_idle(self, session: str, start: int = 0, timeout_s: float = 30) -> None:
+    def wait_idle(self, session: str, start: int = 0, timeout_s: float = PATIENCE_S) -> None:
         def idle() -> bool:
             return any(
                 frame.get("method") == "session.status"
@@ -164,13 +165,18 @@ class Daemon:
             if frame.get("method") == "session.event" and frame["params"]["sessionId"] == session
         ]
 
-    def wait(self, ready: Callable[[], Any], timeout_s: float = 20) -> Any:
-        """Read frames until `ready` gives something; a dead or silent daemon raises with its stderr."""
+    def wait(self, ready: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
+        """Read frames until `ready` gives something; a dead or silent daemon raises with its stderr.
+
+        `ready` may also look at what is no frame: a file, or what has come to a mock.
+        """
         end = time.monotonic() + timeout_s
         while not (found := ready()):
             try:
-                line = self._lines.get(timeout=max(0.01, end - time.monotonic()))
+                line = self._lines.get(timeout=POLL_S)
             except queue.Empty:
+                if time.monotonic() < end:
+                    continue
                 raise AssertionError(
                     f"no answer in {timeout_s} s; last frames {self.frames[-5:]}; "
                     f"stderr: {self.stderr[-2000:]!r}"
@@ -188,7 +194,7 @@ class Daemon:
                 self._answers[frame["id"]] = frame
         return found
 
-    def next_line(self, timeout_s: float = 10) -> bytes:
+    def next_line(self, timeout_s: float = PATIENCE_S) -> bytes:
         """The next line of output as it came, not counted among the frames."""
         line = self._lines.get(timeout=timeout_s)
         assert line is not None, "the daemon ended"
