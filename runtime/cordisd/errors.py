@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 
 class CordisError(Exception):
-    """Root of every error that the runtime raises on purpose."""
+    """Something failed inside the daemon. Root of every error that the runtime raises on purpose."""
 
     rpc_code = -32603
     code_name: str | None = None

@@ -1,4 +1,4 @@
-"""The params of each method, validated at the edge."""
+"""The params of each method, validated at the edge. `rpc.discover` shows a field by the string below it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class ContentBlock(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
     type: Annotated[str, Field(min_length=1)]
+    """`text`, with the string `text`, or another that the model takes; never what is the model's to say."""
 
     @model_validator(mode="after")
     def _is_a_users(self) -> Self:
@@ -45,45 +46,65 @@ class OfSession(Params):
     """Params of a method on one session."""
 
     session_id: SessionId
+    """The session's id, as its maker chose it."""
 
 
 class CreateSession(Params):
     """`session/create`."""
 
     session_id: SessionId | None = None
+    """An id that no session has, live or stored; the daemon makes one up without it."""
     preset: PresetName | None = None
+    """The agent; without it that of `initialize`, else the daemon's default."""
     require_preset: PresetName | None = None
+    """The digest, `sha256:…`, that the agent must have; no session is made of another."""
     cwd: Annotated[str, Field(min_length=1)] | None = None
+    """Where its tools work: an existing directory, relative to that of `initialize`."""
     provider: Annotated[str, Field(min_length=1)] | None = None
+    """The model's provider; without it that of `initialize`."""
     model: Annotated[str, Field(min_length=1)] | None = None
+    """The model; without it that of `initialize`."""
     max_tokens: TokenLimit | None = None
+    """Most tokens of one answer of the model; without it that of `initialize`."""
     rollout_id: str | None = None
+    """What the client calls this rollout; kept in the log's header."""
     group_id: str | None = None
+    """What the client calls the rollouts that belong together; kept in the log's header."""
     attempt: Annotated[int, Field(ge=0)] | None = None
+    """Which try of the rollout it is; kept in the log's header."""
 
 
 class SelectPreset(OfSession):
     """`preset/select`."""
 
     preset: PresetName
+    """Name of a preset of `preset/list`."""
 
 
 class RenderPreset(Params):
     """`preset/render`."""
 
     preset: PresetName | None = None
+    """The agent; without it that of `initialize`, else the daemon's default."""
     prompt: str = ""
+    """The user's first message."""
     cwd: Annotated[str, Field(min_length=1)] | None = None
+    """The working directory that the prompt may speak of, relative to that of `initialize`."""
     provider: Annotated[str, Field(min_length=1)] | None = None
+    """The model's provider; without it that of `initialize`."""
     model: Annotated[str, Field(min_length=1)] | None = None
+    """The model; without it that of `initialize`."""
     max_tokens: TokenLimit | None = None
+    """Most tokens of one answer of the model; without it that of `initialize`."""
 
 
 class GetProfile(Params):
     """`profile/get`: exactly one of the two."""
 
     session_id: SessionId | None = None
+    """A live session whose agent is frozen; or else give `preset`."""
     preset: PresetName | None = None
+    """A frozen preset; or else give `sessionId`."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -96,25 +117,30 @@ class Prompt(OfSession):
     """`session/prompt`."""
 
     content_blocks: Annotated[list[ContentBlock], Field(min_length=1)]
+    """The user's message."""
     idempotency_key: Annotated[str, Field(min_length=1)] | None = None
+    """A repeated key returns the first `messageId` and queues nothing."""
 
 
 class Steer(OfSession):
     """`session/steer`."""
 
     content_blocks: Annotated[list[ContentBlock], Field(min_length=1)]
+    """The user's message."""
 
 
 class Cancel(OfSession):
     """`session/cancel`."""
 
     queue: Literal["drop", "keep"] = "drop"
+    """What becomes of the prompts that wait behind the running turn."""
 
 
 class SetDirectory(OfSession):
     """`session/working-directory/set`."""
 
     path: str
+    """An existing directory; a relative path starts at the session's current one."""
 
 
 P = TypeVar("P", bound=BaseModel)
