@@ -9,7 +9,7 @@ from pathlib import Path
 from daemon import Daemon, clean_environment
 
 HEAVY = (
-    *("aiohttp", "jsonschema", "rich", "ray", "difflib", "cordisd.rpc.dispatch"),
+    *("aiohttp", "jsonschema", "rich", "ray", "difflib", "cordisd.rpc.dispatch", "cordisd.shapes"),
     *("ptyprocess", "pexpect", "pyte", "re2", "wcwidth"),
 )
 

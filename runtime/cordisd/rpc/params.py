@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from cordisd.errors import InvalidParamsError, nearest
+
+MAX_COMPLAINTS: Final = 10
+"""Faults of one request that its error tells of one by one."""
 
 SessionId = Annotated[str, Field(min_length=1)]
 PresetName = Annotated[str, Field(min_length=1)]
@@ -150,16 +153,17 @@ def read_params(model: type[P], method: str, params: dict[str, Any]) -> P:
     """The validated params.
 
     Raises:
-        InvalidParamsError: naming each field that does not fit, what is wrong with it, and the nearest field
-            for an unknown one.
+        InvalidParamsError: naming the fields that do not fit, what is wrong with each, and the nearest field
+            for an unknown one; of very many, the first.
     """
     try:
         return model.model_validate(params)
     except ValidationError as error:
         known = [field.alias or name for name, field in model.model_fields.items()]
-        complaints = [
-            _complaint(one, known) for one in error.errors(include_url=False, include_context=False)
-        ]
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        complaints = [_complaint(one, known) for one in found[:MAX_COMPLAINTS]]
+        if len(found) > MAX_COMPLAINTS:
+            complaints.append(f"and {len(found) - MAX_COMPLAINTS} more faults")
         raise InvalidParamsError(f"{method}: {'; '.join(complaints)}") from None
 
 
