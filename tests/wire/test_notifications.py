@@ -30,7 +30,7 @@ def creation(session: object) -> str:
 
 
 def wait_for_sessions(daemon: Daemon, *names: str) -> None:
-    """Wait until the daemon has all these sessions; it must say nothing meanwhile that it is not asked for."""
+    """Wait until the daemon has all these sessions; meanwhile it must say nothing of its own."""
     end_s = time.monotonic() + PATIENCE_S
     while True:
         [answer] = exchange(daemon, request(1, "session/list"))
