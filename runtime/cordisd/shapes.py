@@ -49,6 +49,8 @@ class InitializeParams(TypedDict):
     """The agent of sessions that name none; without it the daemon's default."""
     requirePreset: NotRequired[NonEmpty]
     """The digest, `sha256:…`, that the agent of every session must have; the request is refused otherwise."""
+    token: NotRequired[str]
+    """What the daemon's `--token-file` holds: a TCP connection must begin with it."""
 
 
 class ServerInfo(TypedDict):
@@ -203,6 +205,16 @@ class ProfileGetResult(ProfileIdentity):
 
     system: str
     tools: list[JsonObject]
+
+
+SessionAttachParams = TypedDict("SessionAttachParams", {"sessionId": str, "from": NotRequired[int]})
+"""`from`: seq of the first event to send, by default the next one to come."""
+
+
+class SessionAttachResult(TypedDict):
+    """Every event from `from` on follows, those up to `lastSeq` from the log."""
+
+    lastSeq: int
 
 
 class SessionPromptParams(TypedDict):

@@ -18,6 +18,8 @@ SHUTDOWN: Final = "shutdown"
 PING: Final = "rpc.ping"
 DISCOVER: Final = "rpc.discover"
 SESSION_CREATE: Final = "session/create"
+SESSION_ATTACH: Final = "session/attach"
+SESSION_DETACH: Final = "session/detach"
 SESSION_PROMPT: Final = "session/prompt"
 SESSION_STEER: Final = "session/steer"
 SESSION_CANCEL: Final = "session/cancel"
@@ -38,6 +40,8 @@ METHODS: Final = (  # in the order in which a reader should meet them
     PING,
     DISCOVER,
     SESSION_CREATE,
+    SESSION_ATTACH,
+    SESSION_DETACH,
     SESSION_PROMPT,
     SESSION_STEER,
     SESSION_CANCEL,

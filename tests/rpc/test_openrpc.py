@@ -14,12 +14,14 @@ from pydantic import BaseModel, ValidationError
 from contract import object_of
 from cordisd import errors, shapes, wire
 from cordisd.events import JsonObject
+from cordisd.rpc import initialize
 from cordisd.rpc import params as p
 from cordisd.rpc.methods import METHODS
 from cordisd.rpc.openrpc import document
 from cordisd.rpc.shape_schema import schema_of
 
 DESCRIBED = {
+    p.Attach: shapes.SessionAttachParams,
     p.Cancel: shapes.SessionCancelParams,
     p.CreateSession: shapes.SessionCreateParams,
     p.GetProfile: shapes.ProfileGetParams,
@@ -163,6 +165,10 @@ def test_every_result_is_a_shape_and_every_shape_is_used(found: JsonObject) -> N
     sent = {f"Session{name.partition('.')[2].title()}Params" for name in wire.NOTIFICATIONS}
     bases = {"RolloutIdentity", "AgentIdentity"}
     assert theirs - used.keys() - sent - bases == {"InitializeParams"} | ONLY_PUBLISHED
+
+
+def test_initialize_has_the_params_that_the_document_says(found: JsonObject) -> None:
+    assert {one["name"] for one in found["methods"][0]["params"]} == initialize.FIELDS
 
 
 def test_every_model_of_params_has_its_shape() -> None:

@@ -29,7 +29,6 @@ def test_the_schema_of_a_shape_tells_of_its_fields_and_which_must_be_there() -> 
     assert schema_of(Loose, found) == {"$ref": "#/components/schemas/Loose"}
     assert found == {
         "Loose": {
-            "description": "",
             "type": "object",
             "properties": {
                 "first": {"type": "string", "description": "Said below it."},

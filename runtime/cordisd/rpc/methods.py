@@ -100,6 +100,30 @@ async def close(peer: Peer, params: p.OfSession) -> shapes.Empty:
     async with peer.host.in_order(params.session_id):
         peer.own(params.session_id)
         await peer.host.close_session(params.session_id)
+    return {}
+
+
+async def attach(peer: Peer, params: p.Attach) -> shapes.SessionAttachResult:
+    """`session/attach`: sends a live session's events, from any one on; without an owner, it is yours."""
+    live = peer.host.get(params.session_id)
+    log = live.session.log
+    log.flush()
+    if params.from_ is not None:
+        if params.from_ > log.next_seq:
+            raise InvalidParamsError(
+                f"session/attach: from must be at most {log.next_seq}, the next event's seq"
+            )
+        if params.from_ < log.next_seq and log.path is None:
+            raise InvalidParamsError("session/attach: from: this composition keeps no events")
+    if live.owner is None:
+        live.owner = peer
+    if params.from_ is not None or not peer.hears(params.session_id):
+        peer.attach(live, params.from_)
+    return {"lastSeq": log.next_seq - 1}
+
+
+async def detach(peer: Peer, params: p.OfSession) -> shapes.Empty:
+    """`session/detach`: sends no more of a session's events to this connection."""
     peer.detach(params.session_id)
     return {}
 
@@ -225,9 +249,11 @@ METHODS: Final = {
     "profile/get": Method(p.GetProfile, presets.get_profile, (e.SessionNotFoundError, *AGENT_ERRORS)),
     "rpc.discover": Method(p.Nothing, discover),
     "rpc.ping": Method(p.Nothing, ping),
+    "session/attach": Method(p.Attach, attach, (e.SessionNotFoundError,)),
     "session/cancel": Method(p.Cancel, cancel, LIVE_ERRORS),
     "session/close": Method(p.OfSession, close, LIVE_ERRORS),
     "session/create": Method(p.CreateSession, create, NEW_ERRORS),
+    "session/detach": Method(p.OfSession, detach),
     "session/get": Method(p.OfSession, get, (e.SessionNotFoundError,)),
     "session/list": Method(p.Nothing, list_sessions),
     "session/prompt": Method(p.Prompt, prompt, (*NEW_ERRORS, e.LogWriteError)),

@@ -25,12 +25,25 @@ SERVERS: Final = [
     {
         "name": "stdio",
         "url": "stdio:",
-        "summary": "The daemon's standard input and output, one frame per line; `cordisd serve --stdio`.",
-    }
+        "summary": "Standard input and output of `cordisd serve --stdio`, one frame per line.",
+    },
+    {
+        "name": "unix",
+        "url": "unix:${path}",
+        "summary": "`cordisd serve --socket PATH`, for the daemon's own user.",
+        "variables": {"path": {"default": "/run/cordisd.sock"}},
+    },
+    {
+        "name": "tcp",
+        "url": "tcp://${host}:${port}",
+        "summary": "`cordisd serve --listen HOST:PORT --token-file FILE`; `initialize` shows the token.",
+        "variables": {"host": {"default": "127.0.0.1"}, "port": {"default": "4747"}},
+    },
 ]
 ANY_METHOD: Final[tuple[type[errors.CordisError], ...]] = (
     errors.InvalidParamsError,
     errors.NotInitializedError,
+    errors.UnauthorizedError,
     errors.CordisError,
 )
 """What every method can be refused with. What is wrong before one is found stands in the components only."""

@@ -77,6 +77,13 @@ class CreateSession(Params):
     """Which try of the rollout it is; kept in the log's header."""
 
 
+class Attach(OfSession):
+    """`session/attach`."""
+
+    from_: Annotated[int, Field(ge=0)] | None = Field(None, alias="from")
+    """The `seq` of the first event to send; without it, unless they come already, the next one to happen."""
+
+
 class SelectPreset(OfSession):
     """`preset/select`."""
 

@@ -71,4 +71,5 @@ def _object(shape: Any, found: dict[str, JsonObject]) -> JsonObject:
         if qualifier is Required or (name in shape.__required_keys__ and qualifier is not NotRequired):
             required.append(name)
     schema: JsonObject = {"type": "object", "properties": properties, "required": required}
-    return {"description": class_text(shape), **schema}
+    text = class_text(shape)
+    return {"description": text, **schema} if text else schema
