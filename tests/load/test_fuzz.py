@@ -24,7 +24,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from contract import Contract
 from cordisd.mock import MockModelThread, text
 from daemon import Daemon, wait_for_file
-from fuzz_frames import expected, pieces
+from expected_answers import Key, expected, key_of
+from fuzz_frames import UNWANTED, pieces
 from measure import PATIENCE_S, SOON_S
 from processes import descendants, footprint, gone
 
@@ -47,102 +48,129 @@ class Connection:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(str(path))
         self._lines: queue.Queue[bytes] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
 
     def send_raw(self, data: bytes) -> None:
         self._socket.sendall(data)
 
     def next_line(self, timeout_s: float) -> bytes:
-        return self._lines.get(timeout=timeout_s)
+        line = self._lines.get(timeout=timeout_s)
+        assert line, "the connection has ended"
+        return line
+
+    def close(self) -> None:
+        self._socket.close()
+        self._thread.join()
 
     def _read(self) -> None:
         with self._socket.makefile("rb") as stream:
             for line in stream:
                 self._lines.put(line)
+        self._lines.put(b"")
 
 
 class Fuzzed:
-    """A daemon under fire, and one connection to it."""
+    """A daemon under fire, and one connection to it. Another takes its place when it has failed."""
 
     def __init__(self, cwd: Path, model_url: str, transport: str) -> None:
-        where = ["--stdio"] if transport == "stdio" else ["--socket", str(cwd.parent / "s")]
+        self._cwd, self._model_url, self._transport = cwd, model_url, transport
+        self._patience_s = PATIENCE_S
+        self.n_inputs = self.n_answers = 0
+        self.memory_kb: list[int] = []
+        self._start()
+
+    def _start(self) -> None:
+        place = self._cwd.parent / "s"
+        where = ["--stdio"] if self._transport == "stdio" else ["--socket", str(place)]
         argv = [sys.executable, "-m", "cordisd", "serve", *where, "host"]
-        self.daemon = Daemon(cwd, model_url=model_url, argv=argv)
-        self.connection: Daemon | Connection = self.daemon
-        if transport == "socket":
-            wait_for_file(cwd.parent / "s")
-            self.connection = Connection(cwd.parent / "s")
-        self.contract: Contract | None = None
+        self.daemon = Daemon(self._cwd, model_url=self._model_url, argv=argv)
+        self._connection: Daemon | Connection = self.daemon
+        if self._transport == "socket":
+            wait_for_file(place)
+            self._connection = Connection(place)
+        self._contract: Contract | None = None
         self.document = self.request("rpc.discover")
-        self.contract = Contract(self.document)
-        self.request("initialize", **INITIALIZE)
-        self.n_answers = 0
+        self._contract = Contract(self.document)
+        self.digests = [self.request("initialize", **INITIALIZE)["digest"]]
+        self.digests += [one["digest"] for one in self.request("preset/list")["presets"]]
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        self.daemon.process.kill()
+        self.daemon.end()
+        if isinstance(self._connection, Connection):
+            self._connection.close()
 
     def request(self, method: str, **params: object) -> Any:
         """The result of a request of our own."""
         frame = {"jsonrpc": "2.0", "id": json.loads(OWN), "method": method, "params": params}
-        self.connection.send_raw(json.dumps(frame).encode() + b"\n")
-        missing = Counter({OWN: 1})
+        self._connection.send_raw(json.dumps(frame).encode() + b"\n")
+        missing: Counter[Key] = Counter({OWN: 1})
         while True:
-            if answer := self._take(missing, {}, PATIENCE_S):
+            if answer := self._take(missing, {OWN: {method}}, PATIENCE_S):
                 return answer["result"]
 
-    def check(self, sent: list[bytes], patience_s: float) -> None:
+    def check(self, sent: list[bytes]) -> None:
         """Send the pieces and read until everything that must be answered is, and nothing else."""
         due = expected(b"".join(sent))
-        hypothesis.assume(not due.ends)
-        for piece in sent:
-            self.connection.send_raw(piece)
-        missing = Counter(due.answers)
-        while +missing:
-            self._take(missing, due.methods, patience_s)
-            self.n_answers += 1
-        self.request("rpc.ping")  # before whose answer nothing more may come
+        hypothesis.assume(UNWANTED not in due.all_methods)
+        self.n_inputs += 1
+        try:
+            for piece in sent:
+                self._connection.send_raw(piece)
+            missing = Counter(due.answers)
+            end_s = time.monotonic() + self._patience_s
+            while +missing:
+                self._take(missing, due.methods, end_s - time.monotonic())
+            self.request("rpc.ping")  # before whose answer nothing more may come
+        except (AssertionError, OSError):
+            self._patience_s = SOON_S  # while the input is shrunk
+            self.end()
+            self._start()
+            raise
 
-    def close_sessions(self) -> None:
+    def end_round(self) -> None:
+        """Close all sessions and look at the memory."""
         for session in self.request("session/list")["sessions"]:
             self.request("session/close", sessionId=session["sessionId"])
+        self.memory_kb.append(footprint(self.daemon.process.pid)["Pss_Anon kB"])
 
-    def memory_kb(self) -> int:
-        return footprint(self.daemon.process.pid)["Pss_Anon kB"]
-
-    def _take(self, missing: Counter[Any], methods: dict[str, str], patience_s: float) -> Any:
+    def _take(self, missing: Counter[Key], methods: dict[str, set[str]], timeout_s: float) -> Any:
         """The next answer, which one of the `missing` must be; None for a notification."""
         try:
-            line = self.connection.next_line(patience_s)
+            line = self._connection.next_line(max(0.0, timeout_s))
         except queue.Empty:
             raise AssertionError(f"no answer to {+missing}; stderr {self.daemon.stderr[-1000:]!r}") from None
         assert line.isascii() and line.endswith(b"\n"), line
         frame = json.loads(line)
         if isinstance(frame, dict) and "method" in frame:
-            if self.contract is not None:
-                assert self.contract.problems("params", frame["method"], frame["params"]) == []
+            if self._contract is not None:
+                assert self._contract.problems("params", frame["method"], frame["params"]) == []
             return None
-        key = _key(frame)
+        key = key_of(frame)
         assert missing[key] > 0, f"answered twice, or without being asked: {frame}"
         missing[key] -= 1
         for answer in frame if isinstance(frame, list) else [frame]:
-            self._check(methods.get(json.dumps(answer["id"])), answer)
+            self._check(methods[json.dumps(answer["id"])], answer)
+        self.n_answers += 1
         return frame
 
-    def _check(self, method: str | None, answer: dict[str, Any]) -> None:
-        """An answer is as documented, and no accident."""
+    def _check(self, methods: set[str], answer: dict[str, Any]) -> None:
+        """An answer is no accident, and is as documented of one of the methods that it may be to."""
         assert answer.keys() == {"jsonrpc", "id", "result" if "result" in answer else "error"}
         if "error" in answer:
             assert "failed inside the daemon" not in answer["error"]["message"], answer
-        if self.contract is None or method not in self.contract.methods:
-            return
-        if "error" in answer:
-            assert self.contract.error_problems(method, answer["error"]) == []
-        else:
-            assert self.contract.problems("result", method, answer["result"]) == []
-
-
-def _key(frame: Any) -> str | tuple[str, ...]:
-    """What `expected` calls an answer."""
-    if isinstance(frame, list):
-        return tuple(sorted(json.dumps(answer["id"]) for answer in frame))
-    return json.dumps(frame["id"])
+        contract = self._contract
+        if contract is None or not methods <= contract.methods.keys():
+            return  # a method that there is not, or none: the error is that of the specification
+        problems = {
+            method: contract.error_problems(method, answer["error"])
+            if "error" in answer
+            else contract.problems("result", method, answer["result"])
+            for method in methods
+        }
+        assert not all(problems.values()), problems
 
 
 @pytest.mark.parametrize("transport", ["stdio", "socket"])
@@ -151,40 +179,14 @@ def test_random_frames_are_answered_exactly_once_and_leave_the_daemon_as_it_was(
 ) -> None:
     work = tmp_path / "w"
     work.mkdir()
-    memory_kb: list[int] = []
-    n_inputs, patience_s = 0, PATIENCE_S
     with MockModelThread(lambda _: text("ok")) as mock:
         fuzzed = Fuzzed(work, mock.url, transport)
-
-        def holds(sent: list[bytes]) -> None:
-            nonlocal fuzzed, n_inputs, patience_s
-            n_inputs += 1
-            try:
-                fuzzed.check(sent, patience_s)
-            except AssertionError:
-                fuzzed.daemon.process.kill()
-                fuzzed.daemon.end()
-                fuzzed, patience_s = Fuzzed(work, mock.url, transport), SOON_S
-                raise
-
-        strategy = pieces(fuzzed.document)
-        end_s = time.monotonic() + (FUZZ_LONG_S if long else FUZZ_S)
         try:
-            while time.monotonic() < end_s:
-                hypothesis.seed(seed + len(memory_kb))(
-                    settings(
-                        max_examples=N_INPUTS,
-                        database=None,
-                        deadline=None,
-                        phases=(Phase.generate, Phase.shrink),
-                        suppress_health_check=list(HealthCheck),
-                    )(given(strategy)(holds))
-                )()
-                fuzzed.close_sessions()
-                memory_kb.append(fuzzed.memory_kb())
+            fire(fuzzed, seed, FUZZ_LONG_S if long else FUZZ_S)
+            memory_kb = fuzzed.memory_kb
             report(
-                f"{transport}: {n_inputs} inputs, {fuzzed.n_answers} answers, "
-                f"memory {memory_kb[0]} -> {memory_kb[-1]} kB, most {max(memory_kb)} kB"
+                f"{fuzzed.n_inputs} inputs, {fuzzed.n_answers} answers, memory {memory_kb[0]} -> "
+                f"{memory_kb[-1]} kB, most {max(memory_kb)} kB"
             )
             assert max(memory_kb) - memory_kb[0] <= MAX_RISE_KB, memory_kb
             started = descendants(fuzzed.daemon.process.pid)
@@ -192,7 +194,26 @@ def test_random_frames_are_answered_exactly_once_and_leave_the_daemon_as_it_was(
             assert fuzzed.daemon.process.wait(SOON_S) == 0
             assert gone(started)
         finally:
-            fuzzed.daemon.process.kill()
-            fuzzed.daemon.end()
+            fuzzed.end()
     assert b"Traceback" not in fuzzed.daemon.stderr, fuzzed.daemon.stderr[-4000:]
     assert list(work.iterdir()) == []
+
+
+def fire(fuzzed: Fuzzed, seed: int, time_s: float) -> None:
+    """Send random input for so long, in rounds after each of which nothing is left of it."""
+
+    @settings(
+        max_examples=N_INPUTS,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(pieces(fuzzed.document, fuzzed.digests))
+    def a_round(sent: list[bytes]) -> None:
+        fuzzed.check(sent)
+
+    end_s = time.monotonic() + time_s
+    while time.monotonic() < end_s:
+        hypothesis.seed(seed + len(fuzzed.memory_kb))(a_round)()
+        fuzzed.end_round()
