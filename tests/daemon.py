@@ -54,6 +54,8 @@ class Daemon:
         self.cwd = cwd
         self.sessions = cwd.parent / f"{cwd.name}-sessions"
         self.frames: list[dict[str, Any]] = []
+        self.asked: dict[int, tuple[str, Any]] = {}
+        """Method and params of each request by its id."""
         self.stderr = b""
         self._answers: dict[Any, dict[str, Any]] = {}
         self._next_id = 0
@@ -122,6 +124,7 @@ class Daemon:
     def send(self, method: str, params: object = None) -> int:
         """Send a request without waiting; returns its id."""
         self._next_id += 1
+        self.asked[self._next_id] = method, params
         frame: dict[str, Any] = {"jsonrpc": "2.0", "id": self._next_id, "method": method}
         if params is not None:
             frame["params"] = params

@@ -35,11 +35,14 @@ Messages say what was wrong, where, what is allowed and, where it helps, the nea
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+MAX_NAME: Final = 200
+"""No name of ours has so many characters."""
 
 
 class CordisError(Exception):
-    """Root of every error that the runtime raises on purpose."""
+    """Something failed inside the daemon. Root of every error that the runtime raises on purpose."""
 
     rpc_code = -32603
     code_name: str | None = None
@@ -226,6 +229,8 @@ class LogRefusedError(LogError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """` (did you mean "x"?)` for the closest of `known`, or nothing when none is close."""
+    if len(word) > MAX_NAME:  # a client's: the look would take a quarter of a second for each million
+        return ""
     from difflib import get_close_matches  # costs 5 ms to import; only errors need it
 
     close = get_close_matches(word, list(known), n=1, cutoff=0.6)

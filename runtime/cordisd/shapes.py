@@ -1,15 +1,17 @@
 """The shapes of params and results on the wire, by method.
 
 They are `TypedDict`s: they describe, they do not validate. The daemon checks what it receives in `rpc`, the
-SDK the few fields that it relies on.
+SDK the few fields that it relies on. `rpc.discover` shows results and notifications by what is written here.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from cordisd.events import JsonObject, TurnEndReason, Usage
 
+NonEmpty = Annotated[str, {"minLength": 1}]
+TokenLimit = Annotated[int, {"minimum": 1, "maximum": 2**53 - 1}]
 SessionStatus = Literal["running", "idle"]
 QueuePolicy = Literal["drop", "keep"]
 StopReason = Literal[
@@ -27,17 +29,28 @@ StopReason = Literal[
 ]
 
 
+class Empty(TypedDict):
+    """Done; there is nothing to tell."""
+
+
 class InitializeParams(TypedDict):
     """Defaults of the sessions that this connection creates from now on."""
 
-    cwd: str
-    provider: str
-    model: str
-    maxTokens: NotRequired[int]
-    reasoningEffort: NotRequired[str]
-    preset: NotRequired[str]
-    requirePreset: NotRequired[str]
+    cwd: NonEmpty
+    """Where the tools work, relative to the daemon's own directory."""
+    provider: NonEmpty
+    """Whose model it is: the `provider` of an entry of the composition."""
+    model: NonEmpty
+    maxTokens: NotRequired[TokenLimit]
+    """Most tokens of one answer of the model; without it the provider's default."""
+    reasoningEffort: NotRequired[NonEmpty]
+    """How much the model reasons, in its provider's words; without it the provider's default."""
+    preset: NotRequired[NonEmpty]
+    """The agent of sessions that name none; without it the daemon's default."""
+    requirePreset: NotRequired[NonEmpty]
     """The digest, `sha256:…`, that the agent of every session must have; the request is refused otherwise."""
+    token: NotRequired[str]
+    """What the daemon's `--token-file` holds: a TCP connection must begin with it."""
 
 
 class ServerInfo(TypedDict):
@@ -84,13 +97,34 @@ class InitializeResult(TypedDict):
     maxFrameBytes: NotRequired[int]
 
 
+class OpenRpcDocument(TypedDict):
+    """What the daemon serves, by the OpenRPC specification (https://spec.open-rpc.org).
+
+    The extension `x-notifications` describes what the daemon sends by itself, as methods are described.
+    """
+
+    openrpc: str
+    info: JsonObject
+    servers: list[JsonObject]
+    methods: list[JsonObject]
+    components: JsonObject
+
+
 class SessionParams(TypedDict):
     """Params of the methods that need nothing but the session."""
 
     sessionId: str
 
 
-class SessionCreateParams(TypedDict, total=False):
+class RolloutIdentity(TypedDict, total=False):
+    """What the client calls a session; it is kept in the log's header and given back."""
+
+    rolloutId: str
+    groupId: str
+    attempt: int
+
+
+class SessionCreateParams(RolloutIdentity, total=False):
     """A field left out takes the value of `initialize`; a `sessionId` left out is made up by the daemon."""
 
     sessionId: str
@@ -100,9 +134,6 @@ class SessionCreateParams(TypedDict, total=False):
     provider: str
     model: str
     maxTokens: int
-    rolloutId: str
-    groupId: str
-    attempt: int
 
 
 class SessionCreateResult(AgentIdentity):
@@ -239,7 +270,7 @@ class SessionListResult(TypedDict):
     sessions: list[SessionSummary]
 
 
-class SessionGetResult(AgentIdentity):
+class SessionGetResult(AgentIdentity, RolloutIdentity):
     """One live session. `usage` is summed over its turns; `lastSeq` is -1 before the first event."""
 
     sessionId: str
@@ -250,9 +281,6 @@ class SessionGetResult(AgentIdentity):
     usage: Usage
     turns: int
     lastSeq: int
-    rolloutId: NotRequired[str]
-    groupId: NotRequired[str]
-    attempt: NotRequired[int]
 
 
 class WorkingDirectorySetParams(TypedDict):
@@ -268,15 +296,30 @@ class WorkingDirectoryResult(TypedDict):
     cwd: str
 
 
+class LoggedEvent(TypedDict):
+    """One record of a session's log, format 0."""
+
+    type: str
+    seq: int
+    """Its place in the log, from 0 without gaps; `session/end-seed` takes one too and is never sent."""
+    time: int
+    """Milliseconds since the epoch."""
+    data: JsonObject
+    sourceEventSeqs: NotRequired[list[int]]
+    surfaceOp: NotRequired[Literal["append"] | JsonObject]
+    """On what is part of the model's history, and only there."""
+    ignorable: NotRequired[bool]
+
+
 class SessionEventParams(TypedDict):
     """Every appended event of every session of the connection, in append order."""
 
     sessionId: str
-    event: JsonObject
+    event: LoggedEvent
 
 
 class SessionStatusParams(TypedDict):
-    """Says nothing about the outcome of a turn."""
+    """Whether the session works now; it says nothing about the outcome of a turn."""
 
     sessionId: str
     status: SessionStatus
@@ -288,7 +331,7 @@ class SessionCompletedParams(TypedDict):
     sessionId: str
     messageId: str
     turn: int | None
-    """None: the prompt had no turn, because the log could not be written any more."""
+    """Null: the prompt had no turn, because the log could not be written any more."""
     reason: TurnEndReason
     stopReason: StopReason
 

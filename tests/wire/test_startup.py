@@ -10,7 +10,7 @@ from daemon import Daemon, clean_environment
 from measure import PATIENCE_S
 
 HEAVY = (
-    *("aiohttp", "jsonschema", "rich", "ray", "difflib", "cordisd.rpc.dispatch"),
+    *("aiohttp", "jsonschema", "rich", "ray", "difflib", "cordisd.rpc.dispatch", "cordisd.shapes"),
     *("cordisd.rpc.listen", "ctypes"),
     *("ptyprocess", "pexpect", "pyte", "re2", "wcwidth"),
 )

@@ -7,7 +7,7 @@ returned, so a prompt's first events could not be kept in front of the turn that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from cordisd.errors import MethodNotFoundError, nearest
 from cordisd.events import JsonObject
@@ -27,4 +27,4 @@ async def dispatch(method: str, params: JsonObject, peer: Peer) -> JsonObject:
     served = METHODS.get(method)
     if served is None:
         raise MethodNotFoundError(f'unknown method "{method}"{nearest(method, METHODS)}')
-    return await served.run(peer, read_params(served.params, method, params))
+    return cast(JsonObject, await served.run(peer, read_params(served.params, method, params)))
