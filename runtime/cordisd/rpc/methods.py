@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cordisd.agent import sessions
@@ -12,7 +12,7 @@ from cordisd.agent.settings import SessionSettings
 from cordisd.errors import InvalidParamsError
 from cordisd.events import JsonObject
 from cordisd.rpc import params as p
-from cordisd.rpc import presets
+from cordisd.rpc import presets, stored
 from cordisd.session.session import new_message
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cordisd.rpc.peer import Peer
 
 
-MAX_NESTING: Final = 100
 _CANCEL_LIMIT_S: Final = 2.0
 
 
@@ -30,7 +29,7 @@ class Method(NamedTuple):
     """A method: the model of its params, and what it does with them for the peer that asked."""
 
     params: type[BaseModel]
-    run: Callable[[Peer, Any], Awaitable[JsonObject]]
+    run: Callable[[Peer, Any], Awaitable[Mapping[str, Any]]]
 
 
 async def create(peer: Peer, params: p.CreateSession) -> JsonObject:
@@ -132,6 +131,7 @@ async def get(peer: Peer, params: p.OfSession) -> JsonObject:
         "usage": session.memory.usage,
         "turns": session.memory.turn,
         "lastSeq": session.log.next_seq - 1,
+        "outcome": session.memory.outcome,
         **session.header.cordisd.get("identity", {}),
     }
 
@@ -181,17 +181,8 @@ def _given(fields: JsonObject) -> JsonObject:
 
 def _blocks(blocks: list[p.ContentBlock]) -> list[JsonObject]:
     plain = [block.model_dump() for block in blocks]
-    level: list[Any] = [plain]
-    for _ in range(MAX_NESTING):
-        level = [
-            inner
-            for value in level
-            if isinstance(value, (dict, list))
-            for inner in (value.values() if isinstance(value, dict) else value)
-        ]
-        if not level:
-            return plain
-    raise InvalidParamsError(f"contentBlocks must not be nested deeper than {MAX_NESTING} levels")
+    p.check_nesting("contentBlocks", plain)
+    return plain
 
 
 METHODS: Final = {
@@ -203,8 +194,12 @@ METHODS: Final = {
     "session/cancel": Method(p.Cancel, cancel),
     "session/close": Method(p.OfSession, close),
     "session/create": Method(p.CreateSession, create),
+    "session/events": Method(p.ReadEvents, stored.events),
+    "session/fork": Method(p.Fork, stored.fork),
     "session/get": Method(p.OfSession, get),
     "session/list": Method(p.Nothing, list_sessions),
+    "session/metrics": Method(p.OfSession, stored.metrics),
+    "session/outcome": Method(p.Outcome, stored.outcome),
     "session/prompt": Method(p.Prompt, prompt),
     "session/resume": Method(p.OfSession, resume),
     "session/steer": Method(p.Steer, steer),

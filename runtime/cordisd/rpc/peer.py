@@ -20,9 +20,9 @@ from cordisd.errors import (
     NotInitializedError,
     SessionBusyError,
 )
-from cordisd.events import JsonObject, decode_json, encode_json
+from cordisd.events import JsonObject, decode_json
 from cordisd.rpc.feed import Feed
-from cordisd.rpc.frames import OVERSIZE, FrameSplitter, response_frame
+from cordisd.rpc.frames import OVERSIZE, FrameSplitter, encode_answer, response_frame
 from cordisd.rpc.transports import FdTransport
 from cordisd.wire import INITIALIZE, MAX_FRAME_BYTES, METHODS, NOTIFICATIONS, PROTOCOL_VERSION, SHUTDOWN
 
@@ -158,7 +158,7 @@ class Peer:
         answers = await asyncio.gather(*(self._member(frame) for frame in frames))
         answered = [answer for answer in answers if answer is not None]
         if answered:
-            self._transport.write(encode_json(answered) + b"\n")
+            self._transport.write(b"[%b]\n" % b",".join(map(encode_answer, answered)))
         if any(
             answer is not None and "result" in answer and frame["method"] == SHUTDOWN
             for frame, answer in zip(frames, answers, strict=True)
