@@ -55,7 +55,7 @@ class LogPages:
 
         Raises:
             LogError: the log cannot be read, or an event is too large for a frame.
-            LogCorruptError: no header, or damage before a committed turn end.
+            LogCorruptError: no header; or damage before a committed turn end, where the sound part ends.
             LogRefusedError: a newer format, or an event of an unknown type.
         """
         try:
@@ -68,7 +68,7 @@ class LogPages:
         except OSError as problem:
             raise LogError(f"cannot read the session log {path}: {cause_of(problem)}") from problem
         damage = reading.damage
-        if damage is not None and damage.is_committed:
+        if damage is not None and damage.is_committed and not page.events:
             raise LogCorruptError(
                 f"corrupt session log: damage behind event {reading.n_events - 1}, at byte "
                 f"{reading.good_bytes}, in its committed region: {path}"
@@ -115,6 +115,8 @@ def _collect(reading: LogReading, start: int, limit: int, end: int | None) -> tu
             events.append(event.json)
             next_seq = event.seq + 1
         place = _Place(reading.good_bytes, reading.n_events)
+        if len(events) == limit:
+            break
     return Page(events, next_seq), _Place(reading.good_bytes, reading.n_events)
 
 
