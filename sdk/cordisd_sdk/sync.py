@@ -206,6 +206,30 @@ class Session:
         """As `AsyncSession.set_working_directory`."""
         return self._client.call(self._session.set_working_directory(path))
 
+    def fork(self, id: str | None = None, *, at_turn: int | None = None) -> Session:
+        """As `AsyncSession.fork`."""
+        return Session(self._client, self._client.call(self._session.fork(id, at_turn=at_turn)))
+
+    def events(self, from_seq: int = 0) -> Iterator[JsonObject]:
+        """As `AsyncSession.events`."""
+        while (page := self.page(from_seq))["events"]:
+            yield from page["events"]
+            from_seq = page["next"]
+
+    def page(self, from_seq: int = 0, limit: int = 1000) -> shapes.SessionEventsResult:
+        """As `AsyncSession.page`."""
+        return self._client.call(self._session.page(from_seq, limit))
+
+    def outcome(
+        self, class_: shapes.OutcomeClass, reward: float | None = None, data: JsonObject | None = None
+    ) -> None:
+        """As `AsyncSession.outcome`."""
+        self._client.call(self._session.outcome(class_, reward, data))
+
+    def metrics(self) -> shapes.SessionMetricsResult:
+        """As `AsyncSession.metrics`."""
+        return self._client.call(self._session.metrics())
+
 
 class Prompt:
     """As `AsyncPrompt`: iterating gives the events of its turn as they arrive."""

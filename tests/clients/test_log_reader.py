@@ -42,7 +42,5 @@ def test_the_reader_opens_a_fork_and_what_was_judged(tmp_path: Path) -> None:
         paths = [path for name in ("s", "child") for path in daemon.sessions.glob(f"*/{name}/session.jsonl")]
     parent, child = map(agent_trajviz.load, paths)
     assert not parent.warnings and not child.warnings
-    roles = ["user", "assistant", "assistant"]
-    assert [step["role"] for step in parent.steps] == roles
-    assert [step["role"] for step in child.steps] == [*roles, "user", "assistant"]
-    assert [step["text_preview"] for step in child.steps[2:]] == ["before", "another", "after"]
+    assert [step["text_preview"] for step in parent.steps][::2] == ["a question", "before"]
+    assert [step["text_preview"] for step in child.steps] == ["another", "after"], "it leaves the seed out"
