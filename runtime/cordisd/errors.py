@@ -7,9 +7,11 @@
     ├── UnsupportedContentError     -32603  a message holds what the model's wire cannot carry
     ├── ToolError                   -32603  a tool call failed; becomes a result for the model
     ├── ShellError                  -32603  no shell could be started or driven
+    ├── ListenError                 -32603  no connections can be accepted where they should
     ├── InvalidParamsError          -32602  a request's params are wrong; names the field
     ├── InvalidRequestError         -32600  a frame is JSON but not a request
     ├── MethodNotFoundError         -32601  no such method; lists the nearest
+    ├── UnauthorizedError           -32006  a connection has not shown the daemon's token; it is closed
     ├── SessionError                -32603
     │   ├── SessionExistsError      -32001  the id is taken, in this process or on disk
     │   ├── SessionNotFoundError    -32002  no live or stored session of that id
@@ -98,6 +100,10 @@ class ShellError(CordisError):
     """No shell could be started, or the guardian that starts them is gone."""
 
 
+class ListenError(CordisError):
+    """A daemon cannot accept connections where it should; the message names the place."""
+
+
 class InvalidParamsError(CordisError):
     """A request's params do not fit; the message names the field and what is allowed."""
 
@@ -114,6 +120,13 @@ class MethodNotFoundError(CordisError):
     """No such method."""
 
     rpc_code = -32601
+
+
+class UnauthorizedError(CordisError):
+    """A connection that needs a token has not shown it, or not the right one."""
+
+    rpc_code = -32006
+    code_name = "unauthorized"
 
 
 class SessionError(CordisError):

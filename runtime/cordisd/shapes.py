@@ -191,6 +191,16 @@ class ProfileGetResult(ProfileIdentity):
     tools: list[JsonObject]
 
 
+SessionAttachParams = TypedDict("SessionAttachParams", {"sessionId": str, "from": NotRequired[int]})
+"""`from`: seq of the first event to send, by default the next one to come."""
+
+
+class SessionAttachResult(TypedDict):
+    """Every event from `from` on follows, those up to `lastSeq` from the log."""
+
+    lastSeq: int
+
+
 class SessionPromptParams(TypedDict):
     """A repeated `idempotencyKey` returns the first `messageId` and queues nothing."""
 

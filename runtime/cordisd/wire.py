@@ -17,6 +17,8 @@ INITIALIZE: Final = "initialize"
 SHUTDOWN: Final = "shutdown"
 PING: Final = "rpc.ping"
 SESSION_CREATE: Final = "session/create"
+SESSION_ATTACH: Final = "session/attach"
+SESSION_DETACH: Final = "session/detach"
 SESSION_PROMPT: Final = "session/prompt"
 SESSION_STEER: Final = "session/steer"
 SESSION_CANCEL: Final = "session/cancel"
@@ -40,6 +42,8 @@ METHODS: Final = (
     SHUTDOWN,
     PING,
     SESSION_CREATE,
+    SESSION_ATTACH,
+    SESSION_DETACH,
     SESSION_PROMPT,
     SESSION_STEER,
     SESSION_CANCEL,

@@ -25,7 +25,7 @@ def test_a_reader_that_goes_away_while_behind_is_an_end_and_asks_for_nothing_mor
         assert transport.is_behind
         os.close(answers)
         await asyncio.sleep(0.02)
-        transport.close(0)
+        transport.close()
         os.close(asking)
         assert told == ["eof"]
 
@@ -50,7 +50,7 @@ def test_a_reader_that_catches_up_is_told_of_once() -> None:
             n_bytes -= len(await asyncio.to_thread(os.read, answers, 1 << 20))
         await asyncio.sleep(0.02)
         assert told == ["drained"]
-        transport.close(0)
+        transport.close()
         os.close(asking)
         os.close(answers)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -15,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from cordisd.mock import Hang, MockModelThread, RawReply, call, calls, delta, error, text
+from cordisd.session.layout import is_locked
 from daemon import Daemon, clean_environment
-from measure import SOON_S
+from measure import PATIENCE_S, SOON_S
 from processes import children, descendants, gone
 
 
@@ -159,12 +161,14 @@ def test_racing_closes_end_the_session_once(tmp_path: Path) -> None:
             assert b"Traceback" not in daemon.stderr
 
 
-def test_a_shutdown_notification_in_a_batch_ends_nothing(tmp_path: Path) -> None:
+def test_a_shutdown_notification_in_a_batch_ends_the_daemon_with_a_trace(tmp_path: Path) -> None:
     with Daemon(tmp_path) as daemon:
-        batch = [{"jsonrpc": "2.0", "method": "shutdown"}, {"jsonrpc": "2.0", "id": 1, "method": "rpc.ping"}]
+        batch = [{"jsonrpc": "2.0", "id": 1, "method": "rpc.ping"}, {"jsonrpc": "2.0", "method": "shutdown"}]
         daemon.send_raw(json.dumps(batch).encode() + b"\n")
         assert json.loads(daemon.next_line()) == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
-        assert daemon.request("rpc.ping") == {}
+        assert daemon.process.wait(SOON_S) == 0
+        assert daemon.end() == 0
+        assert b"a shutdown notification ends the daemon" in daemon.stderr
 
 
 def test_a_client_that_only_stops_reading_for_good_ends_the_daemon(tmp_path: Path) -> None:
@@ -207,14 +211,18 @@ FLOOD = RawReply([delta({"content": "x" * 50_000})] * 240 + [delta({}, "stop")])
 """More than a transport holds for its reader, which is 8 MiB."""
 
 
-def wait_for_the_end_in_the_log(daemon: Daemon) -> None:
-    """Wait until the end of the turn of session `s` is on disk, whoever reads what the daemon says."""
-    deadline = time.monotonic() + 30
+def wait_for_the_end_in_the_log(daemon: Daemon, turn: int = 1, *, closed: bool = False) -> None:
+    """Wait until the end of that turn of session `s` is on disk, whoever reads what the daemon says.
+
+    `closed`: and until the daemon has let go of the log.
+    """
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         for path in daemon.sessions.glob("*/s/session.jsonl"):
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - 400))
-                if b'"turn/end"' in file.read():
+                has_ended = re.search(rb'"turn/end".*"turn":%d,' % turn, file.read())
+                if has_ended and not (closed and is_locked(path)):
                     return
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -239,6 +247,7 @@ def test_a_session_closed_while_its_reader_is_behind_is_still_told_to_the_end(tm
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})
         wait_for_the_end_in_the_log(daemon)
         closing = daemon.send("session/close", {"sessionId": "s"})
+        wait_for_the_end_in_the_log(daemon, closed=True)
         daemon.wait(lambda: any(f.get("method") == "session.completed" for f in daemon.frames), 30)
         assert_answered_before_the_end_was_told(daemon, closing)
         events = daemon.events("s")
@@ -397,6 +406,7 @@ def test_a_session_resumed_while_its_reader_is_behind_is_told_in_order_and_once(
         daemon.send("session/close", {"sessionId": "s"})
         resuming = daemon.send("session/resume", {"sessionId": "s"})
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("more")})
+        wait_for_the_end_in_the_log(daemon, 2)
         daemon.wait(
             lambda: sum(f.get("method") == "session.completed" for f in daemon.frames) == 2, timeout_s=30
         )

@@ -10,6 +10,7 @@ from daemon import Daemon, clean_environment
 
 HEAVY = (
     *("aiohttp", "jsonschema", "rich", "ray", "difflib", "cordisd.rpc.dispatch"),
+    *("cordisd.rpc.listen", "ctypes"),
     *("ptyprocess", "pexpect", "pyte", "re2", "wcwidth"),
 )
 
@@ -17,14 +18,14 @@ PROBE = """
 import atexit, os, sys
 from cordisd.rpc import peer
 
-initialize = peer.Peer._initialize
+initialize = peer.initialize
 
-async def note(self, params):
-    answer = await initialize(self, params)
+async def note(host, params):
+    answer = await initialize(host, params)
     os.write(2, ("\\n".join(sorted(sys.modules)) + "\\n").encode())
     return answer
 
-peer.Peer._initialize = note
+peer.initialize = note
 from cordisd.cli.main import main
 sys.exit(main(["serve", "--stdio"]))
 """

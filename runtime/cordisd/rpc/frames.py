@@ -17,11 +17,11 @@ class FrameSplitter:
     """Cuts a byte stream into lines, whatever the pieces it arrives in.
 
     A line of more than `max_bytes` is dropped up to its newline and yields one `OVERSIZE`. A last line
-    without a newline is never yielded.
+    without a newline is never yielded. `max_bytes` may be changed on the way.
     """
 
     def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._parts: list[bytes] = []
         self._size = 0
         self._dropping = False
@@ -37,7 +37,7 @@ class FrameSplitter:
 
     def _add(self, part: bytes) -> None:
         self._size += len(part)
-        if self._size > self._max_bytes:
+        if self._size > self.max_bytes:
             self._dropping = True
             self._parts = []
         elif part:

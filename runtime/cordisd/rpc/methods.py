@@ -90,6 +90,30 @@ async def close(peer: Peer, params: p.OfSession) -> JsonObject:
     async with peer.host.in_order(params.session_id):
         peer.own(params.session_id)
         await peer.host.close_session(params.session_id)
+    return {}
+
+
+async def attach(peer: Peer, params: p.Attach) -> JsonObject:
+    """`session/attach`: send a live session's events, from any one on; if it has no owner, this is it."""
+    live = peer.host.get(params.session_id)
+    log = live.session.log
+    log.flush()
+    if params.from_ is not None:
+        if params.from_ > log.next_seq:
+            raise InvalidParamsError(
+                f"session/attach: from must be at most {log.next_seq}, the next event's seq"
+            )
+        if params.from_ < log.next_seq and log.path is None:
+            raise InvalidParamsError("session/attach: from: this composition keeps no events")
+    if live.owner is None:
+        live.owner = peer
+    if params.from_ is not None or not peer.hears(params.session_id):
+        peer.attach(live, params.from_)
+    return {"lastSeq": log.next_seq - 1}
+
+
+async def detach(peer: Peer, params: p.OfSession) -> JsonObject:
+    """`session/detach`: send no more of a session's events to this connection."""
     peer.detach(params.session_id)
     return {}
 
@@ -191,9 +215,11 @@ METHODS: Final = {
     "preset/select": Method(p.SelectPreset, presets.select),
     "profile/get": Method(p.GetProfile, presets.get_profile),
     "rpc.ping": Method(p.Nothing, ping),
+    "session/attach": Method(p.Attach, attach),
     "session/cancel": Method(p.Cancel, cancel),
     "session/close": Method(p.OfSession, close),
     "session/create": Method(p.CreateSession, create),
+    "session/detach": Method(p.OfSession, detach),
     "session/events": Method(p.ReadEvents, stored.events),
     "session/fork": Method(p.Fork, stored.fork),
     "session/get": Method(p.OfSession, get),

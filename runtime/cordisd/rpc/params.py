@@ -85,6 +85,12 @@ class CreateSession(Params):
     attempt: Annotated[int, Field(ge=0)] | None = None
 
 
+class Attach(OfSession):
+    """`session/attach`."""
+
+    from_: Annotated[int, Field(ge=0)] | None = Field(None, alias="from")
+
+
 class SelectPreset(OfSession):
     """`preset/select`."""
 

@@ -38,7 +38,11 @@ async def select(peer: Peer, params: p.SelectPreset) -> JsonObject:
     """`preset/select`: another preset for a session that has no event yet."""
     async with peer.host.in_order(params.session_id):
         peer.own(params.session_id)
+        hearers = peer.connections.hearers(params.session_id)
         live = await sessions.select_preset(peer.host, params.session_id, params.preset)
+        for hearer in hearers:  # they attached to the session that this one takes the place of
+            if not hearer.hears(params.session_id):
+                hearer.attach(live)
     return {"sessionId": live.session.id, **live.agent.identity(), "cwd": live.session.realm.cwd}
 
 

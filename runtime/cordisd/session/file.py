@@ -126,6 +126,24 @@ class SessionLogFile:
         finally:
             self._syncing = None
 
+    def read(self, n_bytes: int, offset: int) -> bytes:
+        """At most `n_bytes` of the file from there, also when it has been removed; nothing beyond its end.
+
+        Raises:
+            OSError: as the call gave it.
+        """
+        return b"" if self._fd is None else os.pread(self._fd, n_bytes, offset)
+
+    def reopen(self) -> int | None:
+        """A descriptor of the file for who reads on when this is closed; None before the first append.
+
+        Not a duplicate, which would share the lock, and not by its path, where it may be no longer.
+
+        Raises:
+            OSError: there is none left.
+        """
+        return None if self._fd is None else os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY | os.O_CLOEXEC)
+
     def close(self) -> None:
         """Let go of the file and its lock. Closing twice is harmless."""
         if self._fd is not None:

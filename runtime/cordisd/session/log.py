@@ -26,7 +26,17 @@ class Notice(NamedTuple):
     params: JsonObject
 
 
-Subscriber = Callable[[Sequence[Event | Notice]], None]
+class Subscriber(Protocol):
+    """Whoever listens to a log. Called on the event loop; must not block."""
+
+    def take(self, batch: Sequence[Event | Notice]) -> None:
+        """What was logged in one loop turn, in order; the events of it are on disk."""
+
+    def drop(self) -> None:
+        """It has failed in `take`, so it gets nothing more."""
+
+    def end(self) -> None:
+        """The log closes: its file can be read no longer, and nothing more will come."""
 
 
 class EventSink(Protocol):
@@ -41,6 +51,10 @@ class EventSink(Protocol):
     def append(self, events: Sequence[Event]) -> None: ...
 
     async def sync(self) -> None: ...
+
+    def read(self, n_bytes: int, offset: int) -> bytes: ...
+
+    def reopen(self) -> int | None: ...
 
     def close(self) -> None: ...
 
@@ -71,6 +85,11 @@ class SessionLog:
     def path(self) -> Path | None:
         """The file behind this log, or None when nothing is kept; it exists from the first event on."""
         return self._sink.path if self._sink is not None else None
+
+    @property
+    def sink(self) -> EventSink | None:
+        """Where the events are kept, for who reads them back."""
+        return self._sink
 
     def append(
         self,
@@ -149,6 +168,8 @@ class SessionLog:
     def close(self) -> None:
         """Flush and let go of the file and the subscribers."""
         self.flush()
+        for subscriber in list(self._subscribers):
+            subscriber.end()
         self._subscribers.clear()
         self._on_failure = lambda _: None  # it knows the session, whose history would outlive it in the cycle
         if self._sink is not None:
@@ -157,10 +178,11 @@ class SessionLog:
     def _deliver(self, batch: Sequence[Event | Notice]) -> None:
         for subscriber in list(self._subscribers):
             try:
-                subscriber(batch)
+                subscriber.take(batch)
             except Exception:  # whoever listens must not stop the session, nor the others
                 logger.exception("a subscriber of the session log failed; it gets nothing more")
                 self._subscribers.remove(subscriber)
+                subscriber.drop()
 
     def _fail(self, failure: LogWriteError) -> None:
         self.failure = failure
