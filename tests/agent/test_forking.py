@@ -18,8 +18,8 @@ from conversations import persona
 from cordisd.agent import sessions
 from cordisd.agent.fork import fork
 from cordisd.agent.host import Host
-from cordisd.agent.outcome import note_outcome
 from cordisd.agent.settings import SessionSettings
+from cordisd.agent.verdict import note_outcome
 from cordisd.errors import (
     CordisError,
     LogWriteError,

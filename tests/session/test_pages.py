@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from cordisd.errors import LogCorruptError, LogError
 from cordisd.events import Event
 from cordisd.session import pages as module
+from cordisd.session.fork import read_seed
+from cordisd.session.metrics import read_metrics
 from cordisd.session.pages import LogPages
 from cordisd.session.store import SessionStore
 from log_samples import Writer, header, plain, tool_turn
@@ -130,3 +133,14 @@ def test_a_writer_that_orders_its_keys_otherwise_is_read_too(tmp_path: Path) -> 
     turned = [json.dumps(dict(reversed(json.loads(line).items()))).encode() for line in lines]
     path.write_bytes(b"\n".join([first, *turned, b""]))
     assert decoded(LogPages().read(path, 30, limit=4).events) == plain(sample()[30:34])
+
+
+def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "session.jsonl")
+    for read in (
+        lambda path: LogPages().read(path, 0, limit=1),
+        lambda path: read_seed(path, at_turn=None),
+        read_metrics,
+    ):
+        with pytest.raises(LogError, match="Not a regular file"):
+            read(tmp_path / "session.jsonl")

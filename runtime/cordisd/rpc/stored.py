@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from cordisd.agent import fork as forks
-from cordisd.agent.outcome import note_outcome
+from cordisd.agent.verdict import note_outcome
 from cordisd.errors import LogError, SessionNotFoundError
 from cordisd.rpc import params as p
 from cordisd.rpc.frames import EncodedResult

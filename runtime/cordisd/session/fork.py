@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from cordisd.errors import CordisError, InvalidParamsError, LogCorruptError, LogError, SessionNotBegunError
 from cordisd.events import Event, JsonObject
 from cordisd.session import skim
-from cordisd.session.disk import cause_of
+from cordisd.session.disk import cause_of, open_file
 from cordisd.session.header import SessionHeader
 from cordisd.session.reading import LogReading
 from cordisd.session.restore import apply_splice
@@ -45,7 +45,7 @@ class Seed(NamedTuple):
             LogError: the log is not what it was, or cannot be read.
         """
         try:
-            with open(self.path, "rb", buffering=0) as file:
+            with os.fdopen(open_file(self.path), "rb", buffering=0) as file:
                 if os.fstat(file.fileno()).st_ino != self.inode:
                     raise LogError(f"the log was replaced while it was copied: {self.path}")
                 file.seek(self.start_byte)
@@ -81,7 +81,7 @@ def read_seed(path: Path, *, at_turn: int | None, end: int | None = None, settle
         LogError: the log cannot be read.
     """
     try:
-        with open(path, "rb") as stream:
+        with os.fdopen(open_file(path), "rb") as stream:
             inode = os.fstat(stream.fileno()).st_ino
             reading = LogReading(stream, path, skip=skim.rows)
             header, start_byte = reading.header, reading.good_bytes

@@ -6,6 +6,7 @@ trace, and is not counted. What was never reported is null, not 0.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Final
 from cordisd.errors import LogCorruptError, LogError
 from cordisd.events import Event, JsonObject
 from cordisd.session import skim
-from cordisd.session.disk import cause_of
+from cordisd.session.disk import cause_of, open_file
 from cordisd.session.header import SessionHeader
 from cordisd.session.reading import LogReading
 
@@ -219,7 +220,7 @@ def read_metrics(path: Path, *, end: int | None = None) -> JsonObject:
         LogRefusedError: a newer format, or an event of an unknown type.
     """
     try:
-        with open(path, "rb") as stream:
+        with os.fdopen(open_file(path), "rb") as stream:
             reading = LogReading(stream, path, skip=skim.rows)
             metrics = Metrics(reading.header)
             for event in reading.events():

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from cordisd.errors import LogCorruptError, LogError
 from cordisd.session import skim
-from cordisd.session.disk import cause_of
+from cordisd.session.disk import cause_of, open_file
 from cordisd.session.reading import LogReading
 from cordisd.wire import MAX_FRAME_BYTES
 
@@ -59,7 +59,7 @@ class LogPages:
             LogRefusedError: a newer format, or an event of an unknown type.
         """
         try:
-            with open(path, "rb") as stream:
+            with os.fdopen(open_file(path), "rb") as stream:
                 reading = LogReading(stream, path, skip=skim.before(start))
                 status = os.fstat(stream.fileno())
                 key = status.st_dev, status.st_ino, start
