@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, TypedDict, cast
 
-from cordisd import shapes, wire
+from cordisd import shapes, stored_shapes, wire
 from cordisd.events import JsonObject
 from cordisd_sdk.connect import Notification
 from cordisd_sdk.errors import ProtocolError, RequestTimeoutError, SdkError
@@ -195,10 +195,12 @@ class AsyncSession:
                 yield event
             from_seq = page["next"]
 
-    async def page(self, from_seq: int = 0, limit: int = 1000) -> shapes.SessionEventsResult:
+    async def page(self, from_seq: int = 0, limit: int = 1000) -> stored_shapes.SessionEventsResult:
         """At most `limit` of these events, and the `from_seq` to go on with, later if there were none."""
         params = {"sessionId": self.id, "from": from_seq, "limit": limit}
-        return cast(shapes.SessionEventsResult, await self._client.request(wire.SESSION_EVENTS, params))
+        return cast(
+            stored_shapes.SessionEventsResult, await self._client.request(wire.SESSION_EVENTS, params)
+        )
 
     async def outcome(
         self, class_: shapes.OutcomeClass, reward: float | None = None, data: JsonObject | None = None
@@ -208,10 +210,10 @@ class AsyncSession:
         given = {name: value for name, value in params.items() if value is not None}
         await self._client.request(wire.SESSION_OUTCOME, given)
 
-    async def metrics(self) -> shapes.SessionMetricsResult:
+    async def metrics(self) -> stored_shapes.SessionMetricsResult:
         """What the session has cost and how it went; also of one that is not live."""
         answer = await self._client.request(wire.SESSION_METRICS, {"sessionId": self.id})
-        return cast(shapes.SessionMetricsResult, answer)
+        return cast(stored_shapes.SessionMetricsResult, answer)
 
     def hear(self, notification: Notification) -> None:
         """Pass a notification to the prompts that have not ended."""

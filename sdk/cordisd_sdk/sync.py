@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from cordisd import shapes
+from cordisd import shapes, stored_shapes
 from cordisd.events import JsonObject
 from cordisd_sdk.client import AsyncClient
 from cordisd_sdk.errors import ConnectionClosedError, SdkError
@@ -216,7 +216,7 @@ class Session:
             yield from page["events"]
             from_seq = page["next"]
 
-    def page(self, from_seq: int = 0, limit: int = 1000) -> shapes.SessionEventsResult:
+    def page(self, from_seq: int = 0, limit: int = 1000) -> stored_shapes.SessionEventsResult:
         """As `AsyncSession.page`."""
         return self._client.call(self._session.page(from_seq, limit))
 
@@ -226,7 +226,7 @@ class Session:
         """As `AsyncSession.outcome`."""
         self._client.call(self._session.outcome(class_, reward, data))
 
-    def metrics(self) -> shapes.SessionMetricsResult:
+    def metrics(self) -> stored_shapes.SessionMetricsResult:
         """As `AsyncSession.metrics`."""
         return self._client.call(self._session.metrics())
 

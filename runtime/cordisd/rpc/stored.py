@@ -17,7 +17,7 @@ from cordisd.session.metrics import Metrics, read_metrics
 from cordisd.session.store import SessionStore
 
 if TYPE_CHECKING:
-    from cordisd import shapes
+    from cordisd import shapes, stored_shapes
     from cordisd.rpc.peer import Peer
 
 
@@ -29,13 +29,13 @@ class _Source(NamedTuple):
     end: int | None
 
 
-async def events(peer: Peer, params: p.ReadEvents) -> shapes.SessionEventsResult:
+async def events(peer: Peer, params: p.ReadEvents) -> stored_shapes.SessionEventsResult:
     """`session/events`: what a session has logged, from any event on, a page at a time; live or not."""
     source = await _source(peer, params.session_id)
     if source.end is not None and source.end <= params.from_:
         return {"events": [], "next": params.from_}
     result = await asyncio.to_thread(_page, source, params.from_, params.limit)
-    return cast("shapes.SessionEventsResult", result)
+    return cast("stored_shapes.SessionEventsResult", result)
 
 
 async def fork(peer: Peer, params: p.Fork) -> shapes.SessionCreateResult:
@@ -51,14 +51,14 @@ async def fork(peer: Peer, params: p.Fork) -> shapes.SessionCreateResult:
     return cast("shapes.SessionCreateResult", made)
 
 
-async def metrics(peer: Peer, params: p.OfSession) -> shapes.SessionMetricsResult:
+async def metrics(peer: Peer, params: p.OfSession) -> stored_shapes.SessionMetricsResult:
     """`session/metrics`: what a session has cost and how it went, counted from its log; live or not."""
     source = await _source(peer, params.session_id)
     if source.end == 0:
         found = Metrics(peer.host.get(params.session_id).session.header).result()
     else:
         found = await asyncio.to_thread(read_metrics, source.path, end=source.end)
-    return cast("shapes.SessionMetricsResult", {"sessionId": params.session_id, **found})
+    return cast("stored_shapes.SessionMetricsResult", {"sessionId": params.session_id, **found})
 
 
 async def outcome(peer: Peer, params: p.Outcome) -> shapes.Empty:
