@@ -17,7 +17,8 @@
     │   ├── SessionNotFoundError    -32002  no live or stored session of that id
     │   ├── SessionBusyError        -32003  another process or connection owns it
     │   ├── NotInitializedError     -32004  a request came before `initialize`, or after `shutdown` began
-    │   └── SessionBegunError       -32005  too late: the session has begun
+    │   ├── SessionBegunError       -32005  too late: the session has begun
+    │   └── SessionNotBegunError    -32007  too early: no turn of the session has ended
     ├── PresetError                 -32020  no such preset, or one that cannot be mounted
     │   └── PresetMismatchError     -32021  an agent is not the one that the client requires
     ├── ProfileError                -32603  a frozen profile breaks a rule, or its lock file cannot be read
@@ -163,6 +164,12 @@ class SessionBegunError(SessionError):
     """What was asked for is possible before the first event of a session only."""
 
     rpc_code = -32005
+
+
+class SessionNotBegunError(SessionError):
+    """What was asked for needs a turn of the session that has ended."""
+
+    rpc_code = -32007
 
 
 class PresetError(CordisError):

@@ -28,6 +28,17 @@ StopReason = Literal[
     "error",
 ]
 
+OutcomeClass = Literal[
+    "success",
+    "verifier_failure",
+    "model_failure",
+    "harness_failure",
+    "setup_failure",
+    "timeout",
+    "cancelled",
+    "unknown",
+]
+
 
 class Empty(TypedDict):
     """Done; there is nothing to tell."""
@@ -281,6 +292,14 @@ class SessionGetResult(AgentIdentity, RolloutIdentity):
     usage: Usage
     turns: int
     lastSeq: int
+    outcome: Outcome | None
+    """What `session/outcome` said last."""
+
+
+Outcome = TypedDict(
+    "Outcome", {"class": OutcomeClass, "reward": NotRequired[float], "data": NotRequired[JsonObject]}
+)
+"""What has become of a session, as its harness sees it; the daemon never says `success` by itself."""
 
 
 class WorkingDirectorySetParams(TypedDict):

@@ -27,6 +27,10 @@ SESSION_CLOSE: Final = "session/close"
 SESSION_LIST: Final = "session/list"
 SESSION_GET: Final = "session/get"
 SESSION_RESUME: Final = "session/resume"
+SESSION_EVENTS: Final = "session/events"
+SESSION_FORK: Final = "session/fork"
+SESSION_OUTCOME: Final = "session/outcome"
+SESSION_METRICS: Final = "session/metrics"
 PRESET_LIST: Final = "preset/list"
 PRESET_RENDER: Final = "preset/render"
 PRESET_SELECT: Final = "preset/select"
@@ -49,6 +53,10 @@ METHODS: Final = (  # in the order in which a reader should meet them
     SESSION_LIST,
     SESSION_GET,
     SESSION_RESUME,
+    SESSION_EVENTS,
+    SESSION_FORK,
+    SESSION_OUTCOME,
+    SESSION_METRICS,
     WORKING_DIRECTORY_GET,
     WORKING_DIRECTORY_SET,
     PRESET_LIST,

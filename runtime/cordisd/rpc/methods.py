@@ -14,7 +14,7 @@ from cordisd.agent.settings import SessionSettings
 from cordisd.errors import InvalidParamsError
 from cordisd.events import JsonObject, Usage
 from cordisd.rpc import params as p
-from cordisd.rpc import presets
+from cordisd.rpc import presets, stored
 from cordisd.session.session import new_message
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from cordisd.rpc.peer import Peer
 
 
-MAX_NESTING: Final = 100
 _CANCEL_LIMIT_S: Final = 2.0
 
 
@@ -165,6 +164,7 @@ async def get(peer: Peer, params: p.OfSession) -> shapes.SessionGetResult:
         "usage": cast("Usage", session.memory.usage),
         "turns": session.memory.turn,
         "lastSeq": session.log.next_seq - 1,
+        "outcome": cast("shapes.Outcome | None", session.memory.outcome),
         **cast("shapes.RolloutIdentity", session.header.cordisd.get("identity", {})),
     }
 
@@ -221,17 +221,8 @@ def _given(fields: JsonObject) -> JsonObject:
 
 def _blocks(blocks: list[p.ContentBlock]) -> list[JsonObject]:
     plain = [block.model_dump() for block in blocks]
-    level: list[Any] = [plain]
-    for _ in range(MAX_NESTING):
-        level = [
-            inner
-            for value in level
-            if isinstance(value, (dict, list))
-            for inner in (value.values() if isinstance(value, dict) else value)
-        ]
-        if not level:
-            return plain
-    raise InvalidParamsError(f"contentBlocks must not be nested deeper than {MAX_NESTING} levels")
+    p.check_nesting("contentBlocks", plain)
+    return plain
 
 
 AGENT_ERRORS: Final = (
@@ -254,8 +245,14 @@ METHODS: Final = {
     "session/close": Method(p.OfSession, close, LIVE_ERRORS),
     "session/create": Method(p.CreateSession, create, NEW_ERRORS),
     "session/detach": Method(p.OfSession, detach),
+    "session/events": Method(p.ReadEvents, stored.events, STORED_ERRORS),
+    "session/fork": Method(p.Fork, stored.fork, (*NEW_ERRORS, *STORED_ERRORS, e.LogWriteError)),
     "session/get": Method(p.OfSession, get, (e.SessionNotFoundError,)),
     "session/list": Method(p.Nothing, list_sessions),
+    "session/metrics": Method(p.OfSession, stored.metrics, STORED_ERRORS),
+    "session/outcome": Method(
+        p.Outcome, stored.outcome, (*STORED_ERRORS, e.SessionBusyError, e.LogWriteError)
+    ),
     "session/prompt": Method(p.Prompt, prompt, (*NEW_ERRORS, e.LogWriteError)),
     "session/resume": Method(p.OfSession, resume, (*NEW_ERRORS, *STORED_ERRORS)),
     "session/steer": Method(p.Steer, steer, (*LIVE_ERRORS, e.LogWriteError)),

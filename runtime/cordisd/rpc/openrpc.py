@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 from pydantic import BaseModel
 
-from cordisd import __version__, errors, shapes, wire
+from cordisd import __version__, errors, shapes, stored_shapes, wire
 from cordisd.events import JsonObject
 from cordisd.kernel.config_schema import Described
 from cordisd.kernel.docstrings import unwrap
@@ -105,7 +105,9 @@ def _all(schemas: dict[str, JsonObject]) -> Iterator[tuple[str, Served]]:
             continue
         method = METHODS[name]
         text = unwrap(method.run.__doc__ or "").removeprefix(f"`{name}`: ")
-        result = get_type_hints(method.run, None, {"Peer": Any, "shapes": shapes})["return"]
+        result = get_type_hints(
+            method.run, None, {"Peer": Any, "shapes": shapes, "stored_shapes": stored_shapes}
+        )["return"]
         yield name, Served(text, _validated(method.params, schemas), result, method.errors)
 
 

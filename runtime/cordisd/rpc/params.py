@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.alias_generators import to_camel
 
 from cordisd.errors import InvalidParamsError, nearest
+from cordisd.shapes import OutcomeClass
 
 MAX_COMPLAINTS: Final = 10
 """Faults of one request that its error tells of one by one."""
@@ -17,12 +18,34 @@ PresetName = Annotated[str, Field(min_length=1)]
 TokenLimit = Annotated[int, Field(ge=1, le=2**53 - 1)]
 
 
+MAX_NESTING: Final = 100
+
+
 class Params(BaseModel):
     """Frozen and strict; unknown fields are errors, so that a misspelt one is never ignored."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=False
     )
+
+
+def check_nesting(field: str, value: Any) -> None:
+    """Go on only if objects and arrays lie at most `MAX_NESTING` deep in each other: logs have to hold them.
+
+    Raises:
+        InvalidParamsError: they lie deeper.
+    """
+    level: list[Any] = [value]
+    for _ in range(MAX_NESTING):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return
+    raise InvalidParamsError(f"{field} must not be nested deeper than {MAX_NESTING} levels")
 
 
 class ContentBlock(BaseModel):
@@ -151,6 +174,35 @@ class SetDirectory(OfSession):
 
     path: str
     """An existing directory; a relative path starts at the session's current one."""
+
+
+class ReadEvents(OfSession):
+    """`session/events`."""
+
+    from_: Annotated[int, Field(ge=0)] = Field(0, alias="from")
+    """The `seq` of the first event wanted."""
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    """Most events of one answer, which may hold fewer."""
+
+
+class Fork(OfSession):
+    """`session/fork`."""
+
+    new_session_id: SessionId | None = None
+    """An id that no session has, live or stored; the daemon makes one up without it."""
+    at_turn: int | None = None
+    """A turn that has ended: the fork goes on from there. Without it: from where the session stands."""
+
+
+class Outcome(OfSession):
+    """`session/outcome`."""
+
+    class_: OutcomeClass = Field(alias="class")
+    """What has become of the session, as its harness sees it."""
+    reward: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """What it was worth."""
+    data: dict[str, Any] | None = None
+    """Whatever else is to be kept of the outcome."""
 
 
 P = TypeVar("P", bound=BaseModel)

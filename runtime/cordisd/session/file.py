@@ -8,8 +8,9 @@ import errno
 import logging
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -70,14 +71,27 @@ class SessionLogFile:
         if not events:
             return
         try:
-            lines = self._lines(events)
+            lines = self._lines(events, self._next_seq)
         except (TypeError, ValueError, RecursionError) as problem:
             raise self._fail(f"an event cannot be written as JSON: {problem}") from problem
         if self._fd is None:
-            self._create(encode_json(self.header.as_dict()) + b"\n" + lines)
+            self._create([encode_json(self.header.as_dict()) + b"\n" + lines])
         else:
             self._extend(self._fd, lines)
         self._next_seq += len(events)
+
+    def begin(self, seed: Iterable[bytes], seed_length: int, events: Sequence[Event]) -> None:
+        """Make the log with the lines `seed`, which hold `seed_length` events, and then `events`.
+
+        Takes as long as the disk does: call it in a thread, and do nothing else with the file meanwhile.
+
+        Raises:
+            LogWriteError: there is no log, and none can be made with this object any more.
+        """
+        self._check_usable()
+        header = encode_json(self.header.as_dict()) + b"\n"
+        self._create(chain([header], seed, [self._lines(events, seed_length)]))
+        self._next_seq = seed_length + len(events)
 
     async def sync(self) -> None:
         """Return once what was appended would survive a power cut; at once when `fsync` is "never".
@@ -145,8 +159,8 @@ class SessionLogFile:
         if self._released is None:
             raise LogWriteError(f"the session log is closed: {self.path}")
 
-    def _lines(self, events: Sequence[Event]) -> bytes:
-        for expected, event in enumerate(events, self._next_seq):
+    def _lines(self, events: Sequence[Event], first_seq: int) -> bytes:
+        for expected, event in enumerate(events, first_seq):
             if event.seq != expected:
                 raise ValueError(f"event {event.type} has seq {event.seq}, but {expected} is next")
         lines = list(pack(events)) if self._pack_chunks else [event.json for event in events]
@@ -165,7 +179,7 @@ class SessionLogFile:
                 cause += f"; and the part that was written could not be taken back: {cause_of(second)}"
             raise self._fail(cause) from problem
 
-    def _create(self, content: bytes) -> None:
+    def _create(self, content: Iterable[bytes]) -> None:
         """Make the file under a temporary name, then link it: nobody ever sees half a log.
 
         The disk is not waited for here, where it would stop every session: the next `sync` does, folders too.
@@ -179,7 +193,8 @@ class SessionLogFile:
             fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
                 lock(fd, self.path)
-                self._disk.write_all(fd, content)
+                for part in content:
+                    self._disk.write_all(fd, part)
                 os.link(temporary, self.path)
             finally:
                 os.unlink(temporary)

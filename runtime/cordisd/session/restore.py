@@ -11,23 +11,31 @@ from cordisd.session.history import History
 from cordisd.session.session import Memory
 
 
-def restore(events: Iterable[Event], history: History) -> Memory:
-    """The memory that the events leave behind; their surface is folded into `history`."""
+def restore(events: Iterable[Event], history: History, seed_length: int = 0) -> Memory:
+    """The memory that the events leave behind; their surface is folded into `history`.
+
+    The first `seed_length` of them are another session's, which this one was forked from: the keys of its
+    prompts and its outcomes are not this session's.
+    """
     memory = Memory()
     for event in events:
         data = event.data
+        is_own = event.seq >= seed_length
         match event.type:
             case "turn/start":
                 memory.turn = data["turn"]
             case "agent/inbox/spliced":
                 removed = apply_splice(memory.inbox[data["target"]], data)
-                _remember_prompts(memory, data["inserted"])
+                if is_own:
+                    _remember_prompts(memory, data["inserted"])
                 if "outcome" in data:
                     memory.forget(removed)
                 elif removed:
                     memory.take(removed)
-            case "turn/end":
+            case "turn/end" if is_own:
                 memory.note_outcome(data)
+            case "session/outcome" if is_own:
+                memory.outcome = data
             case "session/title":
                 memory.titled = True
             case "request/header":

@@ -47,6 +47,8 @@ class Memory:
     """Message id of the prompt whose turn is the current one."""
     outcomes: dict[str, JsonObject] = field(default_factory=dict)
     """`turn/end` data of the prompts that came with a key, by message id."""
+    outcome: JsonObject | None = None
+    """What the client has made of the session: the data of its last `session/outcome`."""
     usage: dict[str, int] = field(default_factory=dict)
     """Tokens spent by all model requests so far, by the names of `Usage`."""
 
