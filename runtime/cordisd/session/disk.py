@@ -7,9 +7,13 @@ import errno
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+PAUSES_S: Final = (0.001, 0.004, 0.02)
+"""Between tries to lock a log."""
 
 _unsupported = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 
@@ -49,6 +53,15 @@ def lock(fd: int, path: Path) -> bool:
             raise
         logging.getLogger(__name__).warning("%s: this file system has no locks (%s)", path, problem.strerror)
     return True
+
+
+def lock_patiently(fd: int, path: Path) -> bool:
+    """As `lock`, for a log that others may be looking at: they hold its lock for an instant (`is_locked`)."""
+    for pause_s in PAUSES_S:
+        if lock(fd, path):
+            return True
+        time.sleep(pause_s)
+    return lock(fd, path)
 
 
 def make_private_folders(folder: Path) -> list[Path]:
