@@ -31,8 +31,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "verify",
         help="say of each log whether it is sound",
         description="Says of each log: ok; open (a process writes it); torn or interrupted (`repair` mends "
-        "it, and so does a resume); damaged (inside what was committed); refused (of another format, or not to "
-        "be read). Writes nothing. Exit code 1: one is neither ok nor open.",
+        "it, and so does a resume); damaged (inside what was committed); refused (of another format, or "
+        "unreadable). Writes nothing. Exit code 1: one is neither ok nor open.",
     )
     _add_paths(command)
     command.add_argument("--json", action="store_true", help="print one JSON document")
@@ -41,8 +41,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "repair",
         help="do to each log what a resume would do to it",
         description="Cuts a torn tail off, which is kept beside the log, and adds the events that close an "
-        "open turn. A log that a process has open is left alone. Of one that is damaged or refused nothing is "
-        "changed; --out copies what is sound of it. Exit code 1: a log cannot be mended.",
+        "open turn. A log that a process has open is left alone. Of one that is damaged or refused nothing "
+        "is changed; --out copies what is sound of it. Exit code 1: a log cannot be mended.",
     )
     _add_paths(command)
     how = command.add_mutually_exclusive_group()

@@ -85,10 +85,11 @@ def _stored(root: Path) -> tuple[list[Listed], list[LogError]]:
     Raises:
         OSError: the root cannot be read.
     """
+    os.listdir(root)  # it is a folder, or the error says that it is none
     sessions: list[Listed] = []
     problems: list[LogError] = []
     for found in survey(root):
-        if found.is_placed:
+        if found.is_placed and (found.problem is not None or found.path.parents[2] == root):
             try:
                 sessions.append(look_at(found))
             except LogError as problem:

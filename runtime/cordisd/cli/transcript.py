@@ -83,7 +83,8 @@ class Transcript:
                 yield from self._result(data)
             case "llm/retry":
                 yield from self._break_off()
-                yield self._styled(printable(f"request failed, retried: {data['failure']['message']}"), RED)
+                why = " ".join(_lines_of(data["failure"]["message"]))
+                yield self._styled(printable(f"request failed, retried: {why}"), RED)
             case "step/end":
                 yield from self._break_off()
             case "turn/end":
@@ -138,7 +139,8 @@ class Transcript:
         took_s = (event.time - self._turn_ms) / 1000
         is_fine = reason["kind"] == "completed"
         figures = f"{steps} · {n_in:,} tokens in, {n_out:,} out · {took_s:.1f} s"
-        return self._styled(printable(f"{ended}: {figures}".replace("\n", " ")), BOLD if is_fine else RED)
+        line = printable(" ".join(_lines_of(f"{ended}: {figures}")))
+        return self._styled(line, BOLD if is_fine else RED)
 
     def _said(self, who: str, text: str, style: int | None = None) -> Iterator[str]:
         if text.strip():
@@ -146,7 +148,7 @@ class Transcript:
             yield from self._indented(text, style)
 
     def _indented(self, text: str, style: int | None) -> Iterator[str]:
-        for line in text.strip("\n").split("\n"):
+        for line in _lines_of(text):
             yield self._styled((INDENT + printable(line)).rstrip(), style)
 
     def _styled(self, text: str, style: int | None) -> str:
@@ -179,9 +181,13 @@ def _call_lines(name: str, arguments: str) -> list[str]:
             return f"$ {command}".strip("\n").split("\n")
         case "str_replace_editor", {"command": _, "path": _}:
             texts = [(EDITED[key], text) for key, text in given.items() if key in EDITED and text]
-            return [title, *(f"{mark} {line}" for mark, text in texts for line in str(text).splitlines())]
+            return [title, *(f"{mark} {line}" for mark, text in texts for line in _lines_of(str(text)))]
         case _:
             return title.split("\n")
+
+
+def _lines_of(text: str) -> list[str]:
+    return text.strip("\n").split("\n")
 
 
 def _texts(blocks: Iterable[JsonObject]) -> list[str]:

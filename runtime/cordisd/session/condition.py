@@ -52,13 +52,7 @@ def examine(found: Found) -> Condition:
     """The condition of a log. Changes nothing, and keeps no writer away for more than an instant."""
     was_open = is_locked(found.path)
     condition = _read(found)
-    if condition.is_repairable and (was_open or is_locked(found.path)):
-        # What looks torn may be a write under way; and whoever came or went meanwhile has seen to it.
-        condition.status, condition.problem = "open", None
-        condition.cut_bytes, condition.closers = 0, []
-    elif was_open and condition.status == "ok":
-        condition.status = "open"
-    return condition
+    return _opened(condition) if was_open or is_locked(found.path) else condition
 
 
 def mend(found: Found, disk: DiskCalls | None = None) -> Condition:
@@ -77,7 +71,7 @@ def mend(found: Found, disk: DiskCalls | None = None) -> Condition:
         return Condition(found.path, "refused", f"cannot be opened for writing: {cause_of(problem)}")
     try:
         if not lock_patiently(fd, found.path):
-            return Condition(found.path, "open")
+            return _opened(_read(found))
         condition = _read(found)
         if condition.is_repairable:
             _mend(fd, condition, disk or DiskCalls())
@@ -98,6 +92,14 @@ def _mend(fd: int, condition: Condition, disk: DiskCalls) -> None:
     except OSError:
         disk.truncate(fd, condition.good_bytes)
         raise
+
+
+def _opened(condition: Condition) -> Condition:
+    """The same of a log that a process writes: what looks torn may be a write under way."""
+    if condition.is_repairable or condition.status == "ok":
+        condition.status, condition.problem = "open", None
+        condition.cut_bytes, condition.closers = 0, []
+    return condition
 
 
 def _read(found: Found) -> Condition:
@@ -131,7 +133,7 @@ def _conclude(condition: Condition, ending: Ending, damage: Damage | None, size_
     condition.n_waiting = sum(len(messages) for messages in memory.inbox.values())
     condition.problem = None if damage is None else damage.what
     if damage is not None and damage.is_committed:
-        condition.status = "damaged"
+        condition.status, condition.problem = "damaged", f"{damage.what}, before the end of a turn"
         return
     condition.closers = ending.closers
     if damage is not None:

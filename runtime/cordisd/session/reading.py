@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from json import JSONDecodeError
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -82,8 +83,8 @@ class LogReading:
                 raise LogRefusedError(
                     f"{unknown}: the log is of a newer harness: {self._path}:{number}"
                 ) from unknown
-            except (ValueError, RecursionError):
-                what = f"unparsable event at line {number}"
+            except (ValueError, RecursionError) as problem:
+                what = f"unparsable event at line {number} ({_why(problem)})"
             else:
                 first, expected = events[0].seq, self.n_events
                 if first == expected:
@@ -181,6 +182,18 @@ def events_of(raw: object) -> list[Event]:
             f'unknown event type "{kind}"{nearest(kind, KNOWN_TYPES)}, not marked ignorable'
         )
     return [Event.from_dict(raw)]
+
+
+def _why(problem: Exception) -> str:
+    match problem:
+        case JSONDecodeError():
+            return f"not JSON at column {problem.colno}: {problem.msg}"
+        case UnicodeDecodeError():
+            return f"not UTF-8 at byte {problem.start + 1}"
+        case RecursionError():
+            return "nested too deeply"
+        case _:
+            return str(problem)
 
 
 def _torn(number: int, line: bytes) -> str:
