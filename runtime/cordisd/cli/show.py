@@ -12,7 +12,7 @@ from cordisd.cli.output import complain, print_lines, shown
 from cordisd.cli.transcript import Transcript, event_line
 from cordisd.errors import LogError
 from cordisd.events import Event
-from cordisd.session.disk import cause_of
+from cordisd.session.disk import cause_of, open_file
 from cordisd.session.layout import is_locked
 from cordisd.session.reading import LogReading
 from cordisd.session.survey import Found
@@ -57,7 +57,7 @@ def show(found: Found, args: Namespace) -> int:
             refusal = error
 
     try:
-        with open(found.path, "rb") as stream:
+        with open(found.path, "rb", opener=open_file) as stream:
             reading = LogReading(stream, found.path)
             print_lines(_lines(reading, events(reading), args))
     except OSError as error:

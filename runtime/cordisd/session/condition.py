@@ -9,7 +9,7 @@ from typing import Literal
 
 from cordisd.errors import LogCorruptError, LogError, LogWriteError
 from cordisd.events import Event
-from cordisd.session.disk import DiskCalls, cause_of, lock_patiently
+from cordisd.session.disk import DiskCalls, cause_of, lock_patiently, open_file
 from cordisd.session.header import SessionHeader
 from cordisd.session.layout import check_place, is_locked
 from cordisd.session.reading import Damage, LogReading
@@ -66,7 +66,7 @@ def mend(found: Found, disk: DiskCalls | None = None) -> Condition:
     if found.problem is not None:
         return _read(found)
     try:
-        fd = os.open(found.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        fd = open_file(found.path, os.O_RDWR | os.O_APPEND)
     except OSError as problem:
         return Condition(found.path, "refused", f"cannot be opened for writing: {cause_of(problem)}")
     try:
@@ -108,7 +108,7 @@ def _read(found: Found) -> Condition:
     try:
         if found.problem is not None:
             raise found.problem
-        with open(found.path, "rb") as stream:
+        with open(found.path, "rb", opener=open_file) as stream:
             reading = LogReading(stream, found.path)
             condition.header = reading.header
             if found.is_placed:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,19 @@ class DiskCalls(NamedTuple):
             if taken <= 0:
                 raise OSError(errno.EIO, "the disk took no bytes")
             rest = rest[taken:]
+
+
+def open_file(path: Path | str, flags: int = os.O_RDONLY) -> int:
+    """As `os.open`, for what must be a file: whoever opens a pipe in its place would wait for ever.
+
+    Raises:
+        OSError: as `os.open`, or it is no file.
+    """
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "Not a regular file")
+    return fd
 
 
 def lock(fd: int, path: Path) -> bool:

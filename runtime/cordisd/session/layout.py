@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cordisd.errors import LogCorruptError, LogError, LogRefusedError, SessionNotFoundError
-from cordisd.session.disk import cause_of
+from cordisd.session.disk import cause_of, open_file
 from cordisd.session.header import SessionHeader
 from cordisd.session.names import LOG_NAME, TEMPORARY_SUFFIX, encode_segment, project_key
 
@@ -132,7 +132,7 @@ def check_place(header: SessionHeader, path: Path) -> None:
 def is_locked(path: Path) -> bool:
     """True if some process has the log at `path` open for writing."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(path)
     except OSError:
         return False
     try:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from cordisd.errors import LogError
 from cordisd.events import decode_json
-from cordisd.session.disk import cause_of
+from cordisd.session.disk import cause_of, open_file
 from cordisd.session.header import SessionHeader
 from cordisd.session.layout import check_place, is_locked
 from cordisd.session.reading import read_header
@@ -42,7 +42,7 @@ def look_at(found: Found) -> Listed:
     path = found.path
     try:
         is_open = is_locked(path)
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=open_file) as stream:
             header = read_header(stream.readline(), path)
             check_place(header, path)
             last_mark, line = b"", b"\n"

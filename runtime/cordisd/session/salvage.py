@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cordisd.errors import LogError
-from cordisd.session.disk import cause_of
+from cordisd.session.disk import cause_of, open_file
 from cordisd.session.reading import LogReading
 
 
@@ -27,7 +27,7 @@ def salvage(path: Path, out: Path) -> Salvaged:
         LogError: the log has no header, or is of another format; or `out` exists, or cannot be written.
     """
     try:
-        with open(path, "rb") as stream, open(out, "xb", opener=_private) as copy:
+        with open(path, "rb", opener=open_file) as stream, open(out, "xb", opener=_private) as copy:
             try:
                 reading = LogReading(stream, path, skip_repeats=True)
                 copy.write(reading.header_line)

@@ -20,7 +20,7 @@ from cordisd.errors import (
     SessionNotFoundError,
 )
 from cordisd.events import Event
-from cordisd.session.disk import DiskCalls, cause_of, lock_patiently
+from cordisd.session.disk import DiskCalls, cause_of, lock_patiently, open_file
 from cordisd.session.file import FsyncPolicy, SessionLogFile
 from cordisd.session.header import SessionHeader
 from cordisd.session.layout import (
@@ -108,7 +108,7 @@ class SessionStore:
         """
         path = locate(self.root, session_id)
         try:
-            with open(path, "rb") as stream:
+            with open(path, "rb", opener=open_file) as stream:
                 return read_header(stream.readline(), path)
         except (OSError, LogCorruptError, LogRefusedError):
             return None
@@ -128,7 +128,7 @@ class SessionStore:
         self._check_idle(session_id)
         path = locate(self.root, session_id)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            fd = open_file(path, os.O_RDWR | os.O_APPEND)
         except OSError as problem:
             raise LogError(f"cannot open the session log {path}: {cause_of(problem)}") from problem
         try:
@@ -187,7 +187,7 @@ class SessionStore:
             LogCorruptError: no header, or damage inside committed data.
             LogRefusedError: it is of a format that this version does not read.
         """
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=open_file) as stream:
             content = read_log(stream, path)
         return content.header, content.events
 
@@ -246,7 +246,7 @@ def _with_end_seed(events: Sequence[Event], closers: Events) -> Events:
 
 def _peek(path: Path) -> SessionHeader | None:
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=open_file) as stream:
             return read_header(stream.readline(), path)
     except LogCorruptError:
         return None
