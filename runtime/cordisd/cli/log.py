@@ -211,6 +211,10 @@ def _closing(event: Event) -> str:
         case "tool/result":
             outcome = "not started" if event.data["error"]["code"] == NOT_STARTED else "outcome unknown"
             return f"result of call {event.data['message']['source']['callId']} ({outcome})"
+        case "user/message":
+            return f"message {event.data['id']}"
+        case "step/start":
+            return f"step {event.data['step']}"
         case "step/end":
             return f"end of step {event.data['step']}"
         case _:

@@ -9,14 +9,14 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cordisd.errors import CordisError, LogCorruptError, LogError
 from cordisd.events import Event, JsonObject
 from cordisd.session.disk import DiskCalls
 from cordisd.session.history import History
 from cordisd.session.names import CUT_SUFFIX, TEMPORARY_SUFFIX
-from cordisd.session.restore import restore
+from cordisd.session.restore import apply_splice, restore
 from cordisd.session.session import Memory
 
 COPIED_BYTES: Final = 1 << 20
@@ -46,25 +46,38 @@ class Ending(NamedTuple):
 
 @dataclass(slots=True)
 class _Open:
-    """What is open at one point of a log. `calls` are unanswered, in model order, with their `tool/call`."""
+    """What is open at one point of a log."""
 
     last: Event | None = None
     turn: int | None = None
     step: int | None = None
+    n_steps: int = 0
+    """Steps of the turn that were begun."""
     calls: list[tuple[str, int | None]] = field(default_factory=list)
+    """Unanswered ones in model order, each with the seq of its `tool/call`."""
+    inbox: dict[str, list[JsonObject]] = field(default_factory=lambda: {"next-turn": [], "next-step": []})
+    claimed: list[JsonObject] = field(default_factory=list)
+    """Messages that were taken out of the inbox and have not come before the model."""
 
     def see(self, event: Event) -> None:
         self.last = event
         data = event.data
         match event.type:
             case "turn/start":
-                self.turn, self.step, self.calls = data.get("turn"), None, []
+                self.turn, self.step, self.n_steps = data.get("turn"), None, 0
+                self.calls, self.claimed = [], []
             case "turn/end":
-                self.turn, self.step, self.calls = None, None, []
+                self.turn, self.step, self.calls, self.claimed = None, None, [], []
             case "step/start":
                 self.step, self.calls = data.get("step"), []
+                self.n_steps += 1
             case "step/end":
                 self.step, self.calls = None, []
+            case "agent/inbox/spliced":
+                removed = apply_splice(self.inbox[data["target"]], data)
+                self.claimed += [] if "outcome" in data else removed
+            case "user/message":
+                self.claimed = [message for message in self.claimed if message["id"] != data.get("id")]
             case "assistant/message":
                 self.calls = [
                     (block.get("id", ""), None)
@@ -79,17 +92,23 @@ class _Open:
     def closers(self) -> list[Event]:
         if self.turn is None or self.last is None:
             return []
-        seq, time = self.last.seq + 1, self.last.time
+        first, time, step = self.last.seq + 1, self.last.time, self.step
         added: list[Event] = []
+
+        def add(type: str, data: JsonObject, **more: Any) -> None:
+            added.append(Event(type, first + len(added), time, data, **more))
+
         for call_id, call_seq in self.calls:
-            data = _interrupted_result(self, call_id, call_seq, seq)
-            sources = None if call_seq is None else [call_seq]
-            added.append(Event("tool/result", seq, time, data, sources=sources, surface_op="append"))
-            seq += 1
-        if self.step is not None:
-            added.append(Event("step/end", seq, time, {"turn": self.turn, "step": self.step}))
-            seq += 1
-        added.append(Event("turn/end", seq, time, {"turn": self.turn, "reason": {"kind": "interrupted"}}))
+            data = _interrupted_result(self, call_id, call_seq, first + len(added))
+            add("tool/result", data, sources=None if call_seq is None else [call_seq], surface_op="append")
+        if self.claimed and step is None:
+            step = self.n_steps + 1
+            add("step/start", {"turn": self.turn, "step": step})
+        for message in self.claimed:  # it was acknowledged: what was said stays said
+            add("user/message", message, surface_op="append")
+        if step is not None:
+            add("step/end", {"turn": self.turn, "step": step})
+        add("turn/end", {"turn": self.turn, "reason": {"kind": "interrupted"}})
         return added
 
     def _replace(self, call_id: str | None, new: tuple[str, int | None] | None) -> None:
@@ -103,7 +122,9 @@ class _Open:
 def closers(events: Sequence[Event]) -> list[Event]:
     """The events that close what is open at the end of `events`; none when the last turn has ended.
 
-    They carry the time of the last event: nothing is known to have happened later.
+    They carry the time of the last event: nothing is known to have happened later. Messages that the turn had
+    taken out of the inbox, and not yet put before the model, are part of the history then as they would have
+    been a moment later: no acknowledged prompt is lost.
     """
     still = _Open()
     for event in events:
