@@ -53,6 +53,8 @@ class Daemon:
         self.cwd = cwd
         self.sessions = cwd.parent / f"{cwd.name}-sessions"
         self.frames: list[dict[str, Any]] = []
+        self.lines: list[bytes] | None = None
+        """Every line of output as it came, if a test sets it to a list."""
         self.stderr = b""
         self._answers: dict[Any, dict[str, Any]] = {}
         self._next_id = 0
@@ -182,6 +184,8 @@ class Daemon:
                 raise AssertionError(
                     f"the daemon ended ({self.process.wait(SOON_S)}): {self.stderr[-4000:]!r}"
                 )
+            if self.lines is not None:
+                self.lines.append(line)
             frame = json.loads(line)
             self.frames.append(frame)
             if "method" not in frame:

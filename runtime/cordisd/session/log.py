@@ -62,6 +62,8 @@ class SessionLog:
     ) -> None:
         self.next_seq = next_seq
         self.failure: LogWriteError | None = None
+        self.n_kept: int | None = None
+        """Events that are kept, once a write has failed."""
         self._sink = sink
         self._on_failure = on_failure
         self._pending: list[Event | Notice] = []
@@ -71,6 +73,11 @@ class SessionLog:
     def path(self) -> Path | None:
         """The file behind this log, or None when nothing is kept; it exists from the first event on."""
         return self._sink.path if self._sink is not None else None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is an event that will still be there when this object is not."""
+        return (self.next_seq if self.n_kept is None else self.n_kept) > 0
 
     def append(
         self,
@@ -126,7 +133,7 @@ class SessionLog:
                     self._sink.append(events)
             except LogWriteError as failure:
                 # No event of this batch is on disk, so no client may see it; what follows takes its place.
-                self.next_seq = events[0].seq
+                self.next_seq = self.n_kept = events[0].seq
                 self._deliver([item for item in batch if isinstance(item, Notice)])
                 self._fail(failure)
                 return
