@@ -196,7 +196,7 @@ class SessionLogFile:
                 raise self._fail(taken, kind=LogTakenError) from problem
             raise self._fail(cause_of(problem) if isinstance(problem, OSError) else str(problem)) from problem
         self._fd = fd
-        self._size_bytes = len(content)
+        self._size_bytes = os.fstat(fd).st_size
         self._unsynced_folders = [folder, *(path.parent for path in reversed(made))]
 
     def _confirm_own(self) -> None:
