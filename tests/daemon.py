@@ -56,6 +56,8 @@ class Daemon:
         self.frames: list[dict[str, Any]] = []
         self.asked: dict[int, tuple[str, Any]] = {}
         """Method and params of each request by its id."""
+        self.lines: list[bytes] | None = None
+        """Every line of output as it came, if a test sets it to a list."""
         self.stderr = b""
         self._answers: dict[Any, dict[str, Any]] = {}
         self._next_id = 0
@@ -191,11 +193,18 @@ class Daemon:
                 raise AssertionError(
                     f"the daemon ended ({self.process.wait(SOON_S)}): {self.stderr[-4000:]!r}"
                 )
-            frame = json.loads(line)
-            self.frames.append(frame)
-            if "method" not in frame:
-                self._answers[frame["id"]] = frame
+            self._take(line)
         return found
+
+    def read_what_is_there(self) -> None:
+        """Read what has come so far, without waiting; a frame that a killed daemon did not finish is none."""
+        while not self._lines.empty():
+            line = self._lines.get()
+            if line is None:
+                self._lines.put(None)
+                return
+            if line.endswith(b"\n"):
+                self._take(line)
 
     def next_line(self, timeout_s: float = PATIENCE_S) -> bytes:
         """The next line of output as it came, not counted among the frames."""
@@ -231,6 +240,14 @@ class Daemon:
         """The lines of the session's log on disk."""
         [path] = self.sessions.glob(f"*/{session}/session.jsonl")
         return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+    def _take(self, line: bytes) -> None:
+        if self.lines is not None:
+            self.lines.append(line)
+        frame = json.loads(line)
+        self.frames.append(frame)
+        if "method" not in frame:
+            self._answers[frame["id"]] = frame
 
     def _read(self) -> None:
         assert self.process.stdout is not None

@@ -27,6 +27,7 @@
     ├── ReplayMismatchError         -32030  a replay does not do what its recording has; carries a diff
     └── LogError                    -32010
         ├── LogWriteError           -32011  an event could not be made durable; ends the session
+        │   └── LogTakenError       -32001  another process was the first to store a session of this id
         ├── LogCorruptError         -32012  damage inside committed data; nothing was changed
         └── LogRefusedError         -32013  a newer or unknown format; nothing was changed
 
@@ -220,6 +221,12 @@ class LogWriteError(LogError):
     """Events could not be written. The session ends; nothing that was written before is lost."""
 
     rpc_code = -32011
+
+
+class LogTakenError(LogWriteError):
+    """Two processes began sessions of the same id, and the other one was the first to write."""
+
+    rpc_code = SessionExistsError.rpc_code
 
 
 class LogCorruptError(LogError):

@@ -14,7 +14,7 @@ import pytest
 from cordisd.mock import MockModelThread, Received, Reply, call, text
 from daemon import Daemon, wait_for_file
 from measure import SOON_S, comes
-from processes import children
+from processes import children, clean_after_s, left
 from random_calls import RESET, WAS_RESET
 
 pytestmark = [pytest.mark.load, pytest.mark.timeout(1800)]
@@ -32,33 +32,6 @@ LEFTOVERS = [
     "(exec -a x bash -c 'while :; do sleep {n} & sleep 0.01; done') &",
     "bash -c 'trap \"\" TERM; while :; do setsid sleep {n} & sleep 0.02; done' & disown",
 ]
-
-
-def left(marker: str) -> dict[int, str]:
-    """Living processes that `marker` betrays: by arguments, environment or working directory."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            try:
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-                seen = words + (entry / "environ").read_bytes() + os.readlink(entry / "cwd").encode()
-            except OSError:
-                continue  # it has ended
-            if marker.encode() in seen:
-                found[int(entry.name)] = words.decode()
-    return found
-
-
-def clean_after_s(marker: str, limit_s: float = SOON_S) -> float:
-    """The seconds until nothing with `marker` is left; one look could miss what forks all the time."""
-    start_s = time.monotonic()
-    n_clean, clean_s = 0, 0.0
-    while n_clean < 3:
-        there = left(marker)
-        now_s = time.monotonic() - start_s
-        n_clean, clean_s = (0, now_s) if there else (n_clean + 1, clean_s)
-        assert n_clean or now_s < limit_s, there
-    return clean_s
 
 
 class Killed:
