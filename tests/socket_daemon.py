@@ -26,6 +26,18 @@ def dial(url: str) -> socket.socket:
     return socket.create_connection((host.strip("[]"), int(port)))
 
 
+def wait_for_words(daemon: Daemon, words: str) -> str:
+    """The line of a daemon's stderr that holds `words`, once it is there."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        for line in os.fsdecode(daemon.stderr).splitlines(keepends=True):
+            if words in line and line.endswith("\n"):
+                return line
+        assert daemon.process.poll() is None, daemon.stderr
+        assert time.monotonic() < end, daemon.stderr
+        time.sleep(0.01)
+
+
 class SocketClient(Client):
     """One connection to a daemon; everything that comes is read by a thread."""
 
@@ -93,13 +105,7 @@ class SocketDaemon(Daemon):
 
     def urls(self) -> list[str]:
         """Where it listens, once it does."""
-        end = time.monotonic() + PATIENCE_S
-        while b"listening on " not in self.stderr or not self.stderr.endswith(b"\n"):
-            assert self.process.poll() is None, self.stderr
-            assert time.monotonic() < end, self.stderr
-            time.sleep(0.01)
-        line = next(line for line in self.stderr.splitlines() if b"listening on " in line)
-        return os.fsdecode(line).split("listening on ")[1].split(" ")
+        return wait_for_words(self, "listening on ").split("listening on ")[1].split()
 
     def connect(self, url: str | None = None) -> SocketClient:
         """A client of its first, or the given, place."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,8 @@ class Connections:
         self._on_shutdown = on_shutdown
         self._peers: dict[Peer, None] = {}
         self._going: dict[Peer, asyncio.Task[None]] = {}
+        self.last_used_s = time.monotonic()
+        """When a client has last come or gone."""
         host.on_open = self._opened
         host.on_close = self._closed
 
@@ -94,6 +97,7 @@ class Connections:
             hears_all=hears_all,
         )
         self._peers[peer] = None
+        self.last_used_s = time.monotonic()
         for live in self._host.live.values():
             if hears_all:
                 peer.attach(live)
@@ -103,12 +107,21 @@ class Connections:
         if peer not in self._peers:
             return
         del self._peers[peer]
+        self._disown(peer)
+        task = asyncio.ensure_future(peer.close(LAST_ANSWERS_S, "the connection has ended"))
+        self._going[peer] = task
+        task.add_done_callback(lambda _: self._forget(peer))
+
+    def _forget(self, peer: Peer) -> None:
+        """A client that has gone is answered; what it had asked for at last may have made it an owner."""
+        del self._going[peer]
+        self._disown(peer)
+        self.last_used_s = time.monotonic()
+
+    def _disown(self, peer: Peer) -> None:
         for live in self._host.live.values():
             if live.owner is peer:
                 live.owner = None
-        task = asyncio.ensure_future(peer.close(LAST_ANSWERS_S, "the connection has ended"))
-        self._going[peer] = task
-        task.add_done_callback(lambda _: self._going.pop(peer, None))
 
     def _opened(self, live: Live) -> None:
         for peer in self._peers:

@@ -98,7 +98,8 @@ class FdTransport:
     async def drain(self, timeout_s: float) -> None:
         """Wait until everything is sent or cannot be, at most `timeout_s`; nothing more is read."""
         self._stop_reading()
-        self._emptied = self._loop.create_future()
+        if self._emptied is None or self._emptied.done():  # else somebody waits already
+            self._emptied = self._loop.create_future()
         self._tell_emptied()
         await asyncio.wait([self._emptied], timeout=timeout_s)
 
