@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from client import Client
-from daemon import Daemon
+from daemon import Client, Daemon
 from measure import PATIENCE_S, SOON_S
 
 

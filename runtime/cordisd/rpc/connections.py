@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from cordisd.agent.host import Host
 from cordisd.agent.live import Live
+from cordisd.rpc.feeds import Turns
 from cordisd.rpc.peer import Peer
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Connections:
     """The connections of `host`. `on_shutdown` is called when a client has asked for it and is answered."""
 
     def __init__(self, host: Host, on_shutdown: Callable[[], None]) -> None:
+        self.turns = Turns()
+        """For connections that catch up, so that many of them hold the event loop up no more than one."""
         self._host = host
         self._on_shutdown = on_shutdown
         self._peers: dict[Peer, None] = {}
@@ -66,7 +69,7 @@ class Connections:
 
     def hearers(self, session_id: str) -> list[Peer]:
         """The connections to which that live session's events are sent."""
-        return [peer for peer in self._peers if peer.hears(session_id)]
+        return [peer for peer in self._peers if session_id in peer.feeds]
 
     async def close(self, timeout_s: float) -> None:
         """End every connection, as `Peer.close`."""
@@ -100,7 +103,7 @@ class Connections:
         self.last_used_s = time.monotonic()
         for live in self._host.live.values():
             if hears_all:
-                peer.attach(live)
+                peer.feeds.attach(live)
 
     def _gone(self, peer: Peer) -> None:
         """A client has gone, or has said its last: its sessions go on without an owner."""
@@ -126,8 +129,8 @@ class Connections:
     def _opened(self, live: Live) -> None:
         for peer in self._peers:
             if peer.hears_all or live.owner is peer:
-                peer.attach(live)
+                peer.feeds.attach(live)
 
     def _closed(self, live: Live) -> None:
         for peer in self._peers:
-            peer.see_off(live.session.id)
+            peer.feeds.see_off(live.session.id)
