@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,52 +39,19 @@ def wait_for_file(path: Path) -> None:
         time.sleep(0.01)
 
 
-class Daemon:
-    """`cordisd serve --stdio` (or `argv`) in `cwd`, with its logs under `sessions`."""
+class Client:
+    """Requests, answers and notifications. What carries them gives `send_raw` and runs `_read`."""
 
-    def __init__(
-        self,
-        cwd: Path,
-        *,
-        model_url: str = "http://127.0.0.1:9",
-        composition: Path | str = "minimal",
-        argv: list[str] | None = None,
-        **environment: str,
-    ) -> None:
+    def __init__(self, cwd: Path) -> None:
         self.cwd = cwd
-        self.sessions = cwd.parent / f"{cwd.name}-sessions"
         self.frames: list[dict[str, Any]] = []
         self.asked: dict[int, tuple[str, Any]] = {}
         """Method and params of each request by its id."""
         self.lines: list[bytes] | None = None
         """Every line of output as it came, if a test sets it to a list."""
-        self.stderr = b""
         self._answers: dict[Any, dict[str, Any]] = {}
         self._next_id = 0
         self._lines: queue.Queue[bytes | None] = queue.Queue()
-        settings = {
-            "DEEPSEEK_BASE_URL": model_url,
-            "DEEPSEEK_API_KEY": "test-key-0123456789",
-            "DSH_SESSION_ROOT": str(self.sessions),
-        }
-        command = argv or [sys.executable, "-m", "cordisd", "serve", "--stdio", str(composition)]
-        self.process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=clean_environment(**(settings | environment)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._read, self._drain)]
-        for thread in self._threads:
-            thread.start()
-
-    def __enter__(self) -> Daemon:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
 
     def initialize(self, **params: object) -> dict[str, Any]:
         """The result of `initialize` with this daemon's cwd and the shipped provider."""
@@ -134,9 +101,8 @@ class Daemon:
         return self._next_id
 
     def send_raw(self, data: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
+        """Send bytes as they are."""
+        raise NotImplementedError
 
     def prompt(self, session: str, text: str, **extra: object) -> str:
         """Send a prompt; returns its message id."""
@@ -183,16 +149,13 @@ class Daemon:
                 if time.monotonic() < end:
                     continue
                 raise AssertionError(
-                    f"no answer in {timeout_s} s; last frames {self.frames[-5:]}; "
-                    f"stderr: {self.stderr[-2000:]!r}"
+                    f"no answer in {timeout_s} s; last frames {self.frames[-5:]}; {self._state()}"
                 ) from None
             if line is None:
                 self._lines.put(None)
                 if found := ready():
                     return found
-                raise AssertionError(
-                    f"the daemon ended ({self.process.wait(SOON_S)}): {self.stderr[-4000:]!r}"
-                )
+                raise AssertionError(f"the connection ended; {self._state()}")
             self._take(line)
         return found
 
@@ -211,6 +174,75 @@ class Daemon:
         line = self._lines.get(timeout=timeout_s)
         assert line is not None, "the daemon ended"
         return line
+
+    def _take(self, line: bytes) -> None:
+        if self.lines is not None:
+            self.lines.append(line)
+        frame = json.loads(line)
+        self.frames.append(frame)
+        if "id" in frame and "method" not in frame:
+            self._answers[frame["id"]] = frame
+
+    def _read(self, stream: Iterable[bytes]) -> None:
+        """Take the lines of `stream` as they come; the work of a thread."""
+        try:
+            for line in stream:
+                self._lines.put(line)
+        except OSError:
+            pass  # the connection was reset
+        self._lines.put(None)
+
+    def _state(self) -> str:
+        """What is known of the other side, for messages."""
+        return ""
+
+
+class Daemon(Client):
+    """`cordisd serve --stdio` (or `argv`) in `cwd`, with its logs under `sessions`."""
+
+    def __init__(
+        self,
+        cwd: Path,
+        *,
+        model_url: str = "http://127.0.0.1:9",
+        composition: Path | str = "minimal",
+        argv: list[str] | None = None,
+        **environment: str,
+    ) -> None:
+        super().__init__(cwd)
+        self.sessions = cwd.parent / f"{cwd.name}-sessions"
+        self.stderr = b""
+        settings = {
+            "DEEPSEEK_BASE_URL": model_url,
+            "DEEPSEEK_API_KEY": "test-key-0123456789",
+            "DSH_SESSION_ROOT": str(self.sessions),
+        }
+        command = argv or [sys.executable, "-m", "cordisd", "serve", "--stdio", str(composition)]
+        self.process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=clean_environment(**(settings | environment)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._threads = [
+            threading.Thread(target=self._read, args=[self.process.stdout], daemon=True),
+            threading.Thread(target=self._drain, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def send_raw(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
 
     def end(self, timeout_s: float = SOON_S) -> int:
         """Close stdin and wait; a daemon that does not end is killed and fails the test."""
@@ -240,20 +272,6 @@ class Daemon:
         """The lines of the session's log on disk."""
         [path] = self.sessions.glob(f"*/{session}/session.jsonl")
         return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-    def _take(self, line: bytes) -> None:
-        if self.lines is not None:
-            self.lines.append(line)
-        frame = json.loads(line)
-        self.frames.append(frame)
-        if "method" not in frame:
-            self._answers[frame["id"]] = frame
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line)
-        self._lines.put(None)
 
     def _drain(self) -> None:
         assert self.process.stderr is not None

@@ -9,6 +9,7 @@
     ├── ShellError                  -32603  no shell could be started or driven
     ├── ListenError                 -32603  no connections can be accepted where they should
     ├── InvalidParamsError          -32602  a request's params are wrong; names the field
+    ├── NotJsonError                -32700  a frame is not JSON
     ├── InvalidRequestError         -32600  a frame is JSON but not a request
     ├── MethodNotFoundError         -32601  no such method; lists the nearest
     ├── UnauthorizedError           -32006  a connection has not shown the daemon's token; it is closed
@@ -112,6 +113,12 @@ class InvalidParamsError(CordisError):
     """A request's params do not fit; the message names the field and what is allowed."""
 
     rpc_code = -32602
+
+
+class NotJsonError(CordisError):
+    """A frame is not JSON."""
+
+    rpc_code = -32700
 
 
 class InvalidRequestError(CordisError):

@@ -112,18 +112,18 @@ async def attach(peer: Peer, params: p.Attach) -> shapes.SessionAttachResult:
             raise InvalidParamsError(
                 f"session/attach: from must be at most {log.next_seq}, the next event's seq"
             )
-        if params.from_ < log.next_seq and log.path is None:
-            raise InvalidParamsError("session/attach: from: this composition keeps no events")
+        if params.from_ < log.next_seq > log.stored_end:
+            raise InvalidParamsError("session/attach: from: the last events of this session are kept nowhere")
     if live.owner is None:
         live.owner = peer
-    if params.from_ is not None or not peer.hears(params.session_id):
-        peer.attach(live, params.from_)
+    if params.from_ is not None or params.session_id not in peer.feeds:
+        peer.feeds.attach(live, params.from_)
     return {"lastSeq": log.next_seq - 1}
 
 
 async def detach(peer: Peer, params: p.OfSession) -> shapes.Empty:
     """`session/detach`: sends no more of a session's events to this connection."""
-    peer.detach(params.session_id)
+    peer.feeds.detach(params.session_id)
     return {}
 
 

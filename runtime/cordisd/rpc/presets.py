@@ -42,8 +42,8 @@ async def select(peer: Peer, params: p.SelectPreset) -> shapes.SessionCreateResu
         hearers = peer.connections.hearers(params.session_id)
         live = await sessions.select_preset(peer.host, params.session_id, params.preset)
         for hearer in hearers:  # they attached to the session that this one takes the place of
-            if not hearer.hears(params.session_id):
-                hearer.attach(live)
+            if params.session_id not in hearer.feeds:
+                hearer.feeds.attach(live)
     return {"sessionId": live.session.id, **live.agent.identity(), "cwd": live.session.realm.cwd}
 
 

@@ -75,6 +75,8 @@ class SessionLog:
         on_failure: Callable[[LogWriteError], None],
     ) -> None:
         self.next_seq = next_seq
+        self.stored_end = next_seq if sink is not None else 0
+        """The sink holds every event before this one."""
         self.failure: LogWriteError | None = None
         self.n_kept: int | None = None
         """Events that are kept, once a write has failed."""
@@ -150,6 +152,7 @@ class SessionLog:
             try:
                 if events:
                     self._sink.append(events)
+                    self.stored_end += len(events)
             except LogWriteError as failure:
                 # No event of this batch is on disk, so no client may see it; what follows takes its place.
                 self.next_seq = self.n_kept = events[0].seq
