@@ -10,7 +10,9 @@ from typing import Final
 
 from cordisd import __version__
 from cordisd.agent.agent import Agent, check_lock, check_required, mount_agent, unmount
+from cordisd.agent.budget import Limits
 from cordisd.agent.host import Host
+from cordisd.agent.limits import limits_of
 from cordisd.agent.live import Live
 from cordisd.agent.preset import Preset, own_preset
 from cordisd.agent.run import Runner
@@ -34,7 +36,7 @@ from cordisd.session.session import Session
 from cordisd.session.store import SessionStore, StoredSession
 from cordisd.session.title import TitleLimits
 
-_OWN: Final[tuple[str, ...]] = ("choices", "identity")
+_OWN: Final[tuple[str, ...]] = ("choices", "identity", "limits")
 """Header fields that a client has given; `Agent.identity` and the version are ours."""
 
 
@@ -45,16 +47,19 @@ async def create(
     owner: object,
     choices: JsonObject | None = None,
     identity: JsonObject | None = None,
+    limits: Limits | None = None,
 ) -> Live:
     """A new session.
 
     `choices` (provider, model, maxTokens) win over `settings`, also when the session is resumed;
-    `identity` (rolloutId, groupId, attempt) is what the client calls it. Both go into the log's header.
+    `identity` (rolloutId, groupId, attempt) is what the client calls it; `limits` are its own, besides those
+    of the composition. All of these go into the log's header.
 
     Raises:
         SessionExistsError: the id is taken, live or on disk.
         SessionBusyError: another process has a session of this id open.
-        InvalidParamsError: its working directory does not exist, or it chooses what the agent sets.
+        InvalidParamsError: its working directory does not exist, it chooses what the agent sets, or its cost
+            is limited and its model has no prices.
         PresetError: there is no such preset, it does not mount, or is not the one that is required.
         ProfileError: the preset is a frozen profile and not what was locked.
     """
@@ -78,6 +83,8 @@ async def create(
     own = {"choices": choices} if choices else {}
     if identity:
         own["identity"] = identity
+    if limits:
+        own["limits"] = limits
     return await _begin(host, agent, realm, settings, owner, own)
 
 
@@ -88,6 +95,7 @@ async def resume(host: Host, session_id: str, settings: SessionSettings, owner: 
         SessionExistsError: it is live already.
         SessionNotFoundError: nothing is stored under that id.
         LogError: the log is damaged or of another format.
+        InvalidParamsError: its cost is limited and its model has no prices any more.
         PresetError: its preset is gone or does not mount; the log is then as it was.
         ProfileError: its frozen profile is not what it was; the log is then as it was.
     """
@@ -213,6 +221,7 @@ async def _rehearse(host: Host, header: SessionHeader, settings: SessionSettings
     """
     preset = own_preset(host.composition) if header.agent_preset is None else host.preset(header.agent_preset)
     config = _choose(host, settings.config, header.cordisd.get("choices", {}))
+    limits_of(host.scope, header.cordisd, config)
     async with host.trial(preset, settings.cwd, config) as agent:
         _check(agent, settings, header)
 
@@ -251,11 +260,14 @@ async def _open(
 
     Raises:
         NotInitializedError: the daemon is shutting down.
+        InvalidParamsError, LogCorruptError: its limits cannot be kept.
     """
     scope = agent.scope
     try:
         host.check_serving()  # mounting has taken its time
-        adapter = host.scope.get(ModelRegistry).get(agent.config.provider)
+        limits = limits_of(host.scope, header.cordisd, agent.config)
+        models = host.scope.get(ModelRegistry)
+        adapter = models.get(agent.config.provider)
         history = History(adapter.encode_message)
         session = Session(
             header,
@@ -270,7 +282,7 @@ async def _open(
             restored=bool(events),
             title_limits=scope.find(TitleLimits) or TitleLimits(),
         )
-        runner = Runner(session, scope.find(LoopSettings) or LoopSettings())
+        runner = Runner(session, scope.find(LoopSettings) or LoopSettings(), limits, models.prices)
         live = Live(session, agent, settings, runner, owner)
     except BaseException:
         try:

@@ -50,6 +50,7 @@ async def create(peer: Peer, params: p.CreateSession) -> JsonObject:
             peer,
             _given(choices),
             _given(identity),
+            params.limits.as_limits() if params.limits is not None else None,
         )
     return {"sessionId": live.session.id, **live.agent.identity(), "cwd": live.session.realm.cwd}
 
@@ -57,9 +58,10 @@ async def create(peer: Peer, params: p.CreateSession) -> JsonObject:
 async def prompt(peer: Peer, params: p.Prompt) -> JsonObject:
     """`session/prompt`: queue a prompt; the answer means that it is on disk, not that it has run."""
     content = _blocks(params.content_blocks)
+    limits = _given({"maxTurns": params.max_turns, "timeoutSeconds": params.timeout_seconds})
     async with peer.host.in_order(params.session_id):
         live = await _obtain(peer, params.session_id)
-        message_id = live.runner.prompt(content, params.idempotency_key)
+        message_id = live.runner.prompt(content, params.idempotency_key, limits)
     live.session.log.commit()
     return {"messageId": message_id}
 
@@ -122,6 +124,7 @@ async def get(peer: Peer, params: p.OfSession) -> JsonObject:
     """`session/get`: what is known of one live session."""
     live = peer.host.get(params.session_id)
     session = live.session
+    spent = session.memory.spent
     return {
         "sessionId": session.id,
         "status": session.status,
@@ -129,8 +132,10 @@ async def get(peer: Peer, params: p.OfSession) -> JsonObject:
         "cwd": session.realm.cwd,
         "provider": session.config.provider,
         "model": session.config.model,
-        "usage": session.memory.usage,
-        "turns": session.memory.turn,
+        "limits": live.runner.limits,
+        "usage": spent.tokens(),
+        **_given({"cost": live.runner.cost()}),
+        "turns": spent.turns,
         "lastSeq": session.log.next_seq - 1,
         **session.header.cordisd.get("identity", {}),
     }

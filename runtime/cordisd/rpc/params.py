@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from cordisd.agent.limits import LimitsConfig, PositiveSeconds
 from cordisd.errors import InvalidParamsError, nearest
+from cordisd.settings import PositiveInt
 
 SessionId = Annotated[str, Field(min_length=1)]
 PresetName = Annotated[str, Field(min_length=1)]
@@ -57,6 +59,7 @@ class CreateSession(Params):
     provider: Annotated[str, Field(min_length=1)] | None = None
     model: Annotated[str, Field(min_length=1)] | None = None
     max_tokens: TokenLimit | None = None
+    limits: LimitsConfig | None = None
     rollout_id: str | None = None
     group_id: str | None = None
     attempt: Annotated[int, Field(ge=0)] | None = None
@@ -97,6 +100,8 @@ class Prompt(OfSession):
 
     content_blocks: Annotated[list[ContentBlock], Field(min_length=1)]
     idempotency_key: Annotated[str, Field(min_length=1)] | None = None
+    max_turns: PositiveInt | None = None
+    timeout_seconds: PositiveSeconds | None = None
 
 
 class Steer(OfSession):
@@ -130,23 +135,33 @@ def read_params(model: type[P], method: str, params: dict[str, Any]) -> P:
     try:
         return model.model_validate(params)
     except ValidationError as error:
-        known = [field.alias or name for name, field in model.model_fields.items()]
         complaints = [
-            _complaint(one, known) for one in error.errors(include_url=False, include_context=False)
+            _complaint(one, model) for one in error.errors(include_url=False, include_context=False)
         ]
         raise InvalidParamsError(f"{method}: {'; '.join(complaints)}") from None
 
 
-def _complaint(error: Any, known: list[str]) -> str:
+def _complaint(error: Any, model: type[BaseModel]) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
     match error["type"]:
         case "missing":
             return f"missing required field {path}"
         case "extra_forbidden":
-            allowed = ", ".join(known) or "none"
-            return f"unknown field {path}{nearest(path, known)}; allowed: {allowed}"
+            *outer, name = error["loc"]
+            known = _fields_within(model, outer)
+            return f"unknown field {path}{nearest(name, known)}; allowed: {', '.join(known) or 'none'}"
         case "value_error":
             return ": ".join(filter(None, (path, error["msg"].removeprefix("Value error, "))))
         case _:
             message: str = error["msg"]
             return f"{path}: {message[:1].lower()}{message[1:]}"
+
+
+def _fields_within(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The fields of the model that stands at `path`."""
+    by_alias = {field.alias or name: field for name, field in model.model_fields.items()}
+    for name in path[:1]:
+        for kind in get_args(by_alias[name].annotation):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                return _fields_within(kind, path[1:])
+    return list(by_alias)

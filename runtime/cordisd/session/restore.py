@@ -14,17 +14,21 @@ from cordisd.session.session import Memory
 def restore(events: Iterable[Event], history: History) -> Memory:
     """The memory that the events leave behind; their surface is folded into `history`."""
     memory = Memory()
+    spent = memory.spent
+    usage: JsonObject = {}  # of an attempt whose answer has not come to the history, or never does
     for event in events:
         data = event.data
+        spent.take(event)
         match event.type:
-            case "turn/start":
-                memory.turn = data["turn"]
+            case "assistant/chunk":
+                if data["chunk"].get("type") == "usage":
+                    usage = data["chunk"]["usage"]
             case "agent/inbox/spliced":
                 removed = apply_splice(memory.inbox[data["target"]], data)
                 _remember_prompts(memory, data["inserted"])
                 if "outcome" in data:
                     memory.forget(removed)
-                elif removed:
+                elif removed and data["target"] == "next-turn":
                     memory.take(removed)
             case "turn/end":
                 memory.note_outcome(data)
@@ -36,7 +40,11 @@ def restore(events: Iterable[Event], history: History) -> Memory:
             case "request/context":
                 memory.context = data
             case "assistant/message":
-                memory.count_usage(data.get("usage", {}))
+                usage = {}
+            case "llm/retry" | "step/end" if usage:
+                config = (memory.header or {}).get("config", {})
+                spent.count(usage, (config.get("provider", ""), config.get("model", "")))
+                usage = {}
             case "user/message" if data["source"].get("kind") == "runtime-context":
                 memory.runtime_context = data["source"].get("text", "")
         if event.type in SURFACE_TYPES:
