@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,31 +162,32 @@ def test_cached_input_costs_what_the_row_says_and_the_cost_is_told(
 
 
 @pytest.mark.parametrize("limit", ["timeoutSeconds", "sessionTimeoutSeconds"])
-def test_time_that_is_over_interrupts_a_stream_and_a_tool(
-    limit: str, place: tuple[Daemon, Conversations]
+@pytest.mark.parametrize("busy", ["model", "tool"])
+def test_time_that_is_over_interrupts_whatever_runs(
+    busy: str, limit: str, place: tuple[Daemon, Conversations]
 ) -> None:
     daemon, model = place
-    for name, reply in (
-        (f"stream {limit}", RawReply([delta({"content": "so far"}), Hang()])),
-        (f"tool {limit}", calls(*((f"t{n}", "bash", {"command": "sleep 300"}) for n in (1, 2)))),
-    ):
+    sleeps = calls(*((f"t{n}", "bash", {"command": "sleep 300"}) for n in (1, 2)))
+    reply = sleeps if busy == "tool" else RawReply([delta({"content": "so far"}), Hang()])
+    for seconds in (0.5, 2.0, 8.0, 32.0):  # a busy machine may take long to come to the interesting part
+        name = f"{busy} {limit} {seconds}"
         model.plan(name, reply)
-        begin(daemon, name, **{limit: 0.5})
+        begin(daemon, name, **{limit: seconds})
         stop_reason, named, allowed, used = ended_by(run(daemon, name))
-        assert (stop_reason, named, allowed) == ("timeout", limit, 0.5)
-        assert 0.5 <= used < PATIENCE_S
-    said = [
-        event["data"] for event in daemon.events(f"stream {limit}") if event["type"] == "assistant/message"
-    ]
-    assert [(one["message"]["content"][0]["text"], one["interrupted"]) for one in said] == [("so far", True)]
-    assert results(daemon, f"tool {limit}") == [
-        "Error: tool call aborted",
-        "Error: tool call aborted before dispatch",
-    ]
-    if limit == "timeoutSeconds":
-        assert run(daemon, f"tool {limit}")["stopReason"] == "completed"
+        assert (stop_reason, named, allowed) == ("timeout", limit, seconds)
+        assert seconds <= used < seconds + PATIENCE_S
+        said = [event["data"] for event in daemon.events(name) if event["type"] == "assistant/message"]
+        if said:
+            break
+    if busy == "model":
+        assert [(one["message"]["content"][0]["text"], one["interrupted"]) for one in said] == [
+            ("so far", True)
+        ]
     else:
-        assert ended_by(run(daemon, f"tool {limit}"))[:2] == ("timeout", limit)
+        aborted = "Error: tool call aborted"
+        assert results(daemon, name) == [aborted, f"{aborted} before dispatch"]
+    again = run(daemon, name)
+    assert again["stopReason"] == ("completed" if limit == "timeoutSeconds" else "timeout")
 
 
 def test_a_back_off_ends_in_time_too(place: tuple[Daemon, Conversations]) -> None:
@@ -222,10 +222,9 @@ def test_a_prompt_brings_limits_of_its_own_and_the_smaller_of_two_holds(
     begin(daemon, "own", maxTurns=3, timeoutSeconds=300)
     assert ended_by(run(daemon, "own", maxTurns=2))[1:] == ("maxTurns", 2, 2)
     assert ended_by(run(daemon, "own", maxTurns=200))[1:] == ("maxTurns", 3, 3)
-    model.plan("own in time", RawReply([Hang()]), text("ok"))
+    model.plan("own in time", RawReply([Hang()]))
     outcome = run(daemon, "own in time", timeoutSeconds=0.3)
     assert ended_by(outcome)[:3] == ("timeout", "timeoutSeconds", 0.3)
-    assert run(daemon, "own in time")["stopReason"] == "completed"
     assert daemon.request("session/get", {"sessionId": "own in time"})["limits"] == {}
 
 
@@ -272,7 +271,9 @@ def test_notices_tell_the_model_once_what_is_left(place: tuple[Daemon, Conversat
     assert users[2] == [*first, turns]
     assert users[3] == users[2], "once"
     told = [event["data"] for event in daemon.events("notice") if event["type"] == "user/message"]
-    assert [one["source"] for one in told[-2:]] == [{"kind": "limit-notice"}] * 2
+    assert [one["source"]["kind"] for one in told if "text" not in one["source"]] == [
+        "user", "limit-notice", "limit-notice",
+    ]  # fmt: skip
 
 
 def test_no_notice_is_given_where_nothing_is_short_or_asked_for(place: tuple[Daemon, Conversations]) -> None:

@@ -94,7 +94,7 @@ class Budget:
         due = dict(notices(self.limits, self.run(), self.session()))
         news = [text for name, text in due.items() if name not in self._told]
         self._told.update(due)
-        return f"This run has {' and '.join(news)}." if news else None
+        return f"This run has {', and '.join(news)}." if news else None
 
     def run(self) -> Used:
         """What the run has used."""
