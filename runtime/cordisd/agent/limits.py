@@ -12,9 +12,8 @@ from cordisd.errors import InvalidParamsError, LogCorruptError
 from cordisd.events import JsonObject
 from cordisd.kernel.scope import Scope
 from cordisd.services.models import ModelRegistry, RequestConfig
-from cordisd.settings import EntryConfig, PositiveInt
+from cordisd.settings import EntryConfig, PositiveInt, PositiveSeconds
 
-PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Cost = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -38,6 +38,8 @@ class Runner:
     limits: Limits = field(default_factory=dict)
     """Those of each run and of the session; a prompt may bring tighter ones of its own."""
     price_of: PriceOf = lambda provider, model: None
+    on_idle: Callable[[], None] = lambda: None
+    """Called when the session has become idle."""
     _driver: asyncio.Task[None] | None = None
     _turn: asyncio.Task[Ending] | None = None
     _abort: Ending | None = None
@@ -58,6 +60,7 @@ class Runner:
             SessionError: the session is closed, or its log cannot be written.
         """
         self._check_open()
+        assert not self.session.is_evicted
         memory = self.session.memory
         if idempotency_key is not None and idempotency_key in memory.prompt_ids:
             first_id = memory.prompt_ids[idempotency_key]
@@ -164,6 +167,7 @@ class Runner:
         finally:
             self._driver = None
             session.set_status("idle")
+            self.on_idle()
 
     def _refuse_queue(self, failure: LogWriteError) -> None:
         """Tell each prompt that waits that it will never run."""

@@ -11,12 +11,13 @@ from typing import Final
 from cordisd import __version__
 from cordisd.agent.agent import Agent, check_lock, check_required, mount_agent, unmount
 from cordisd.agent.budget import Limits
+from cordisd.agent.eviction import Eviction
 from cordisd.agent.host import Host
 from cordisd.agent.limits import limits_of
 from cordisd.agent.live import Live
 from cordisd.agent.preset import Preset, own_preset
 from cordisd.agent.run import Runner
-from cordisd.agent.settings import LoopSettings, SessionSettings
+from cordisd.agent.settings import EvictionSettings, LoopSettings, SessionSettings
 from cordisd.errors import (
     InvalidParamsError,
     ProfileHashMismatchError,
@@ -282,8 +283,11 @@ async def _open(
             restored=bool(events),
             title_limits=scope.find(TitleLimits) or TitleLimits(),
         )
-        runner = Runner(session, scope.find(LoopSettings) or LoopSettings(), limits, models.prices)
-        live = Live(session, agent, settings, runner, owner)
+        evicts = host.scope.find(EvictionSettings)
+        eviction = Eviction(session, evicts.after_s if evicts is not None else None)
+        loop = scope.find(LoopSettings) or LoopSettings()
+        runner = Runner(session, loop, limits, models.prices, on_idle=eviction.wait)
+        live = Live(session, agent, settings, runner, eviction, owner)
     except BaseException:
         try:
             await _discard(agent, realm)
@@ -293,6 +297,7 @@ async def _open(
         raise
     host.live[header.id] = live
     host.on_open(live)
+    eviction.wait()
     return live
 
 

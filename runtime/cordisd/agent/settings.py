@@ -33,3 +33,9 @@ class SessionLimits(NamedTuple):
     """Limits of every session of a daemon; a client can only tighten them."""
 
     limits: Limits
+
+
+class EvictionSettings(NamedTuple):
+    """When idle sessions give up what their logs can tell again."""
+
+    after_s: float

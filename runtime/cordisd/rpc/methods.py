@@ -61,6 +61,7 @@ async def prompt(peer: Peer, params: p.Prompt) -> JsonObject:
     limits = _given({"maxTurns": params.max_turns, "timeoutSeconds": params.timeout_seconds})
     async with peer.host.in_order(params.session_id):
         live = await _obtain(peer, params.session_id)
+        await live.eviction.recall()
         message_id = live.runner.prompt(content, params.idempotency_key, limits)
     live.session.log.commit()
     return {"messageId": message_id}

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from cordisd.agent.limits import LimitsConfig, PositiveSeconds
+from cordisd.agent.limits import LimitsConfig
 from cordisd.errors import InvalidParamsError, nearest
-from cordisd.settings import PositiveInt
+from cordisd.settings import PositiveInt, PositiveSeconds
 
 SessionId = Annotated[str, Field(min_length=1)]
 PresetName = Annotated[str, Field(min_length=1)]

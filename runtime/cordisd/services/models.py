@@ -142,7 +142,10 @@ class ModelAdapter(Protocol):
         return dict(config.parameters)
 
     def encode_message(self, message: JsonObject) -> bytes | None:
-        """One surface message (user, assistant or tool) as JSON for this provider; None to leave it out."""
+        """One surface message (user, assistant or tool) as JSON for this provider; None to leave it out.
+
+        Always the same for the same message. May be called in another thread.
+        """
         return encode_json(message)
 
     def encode_request(self, request: ModelRequest) -> bytes:

@@ -95,6 +95,8 @@ class Session:
     """Who records or plays what goes between it, its model and its tools."""
     status: Status = "idle"
     restored: bool = False
+    is_evicted: bool = False
+    """Whether history and memory are given up, but for the inbox and what was spent; no turn can begin."""
     title_limits: TitleLimits = field(default_factory=TitleLimits)
     _stragglers: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -120,6 +122,18 @@ class Session:
             self.log.append(
                 "session/title", {"title": title, "messageSeqs": [event.seq], "source": {"kind": "fallback"}}
             )
+
+    def evict(self) -> None:
+        """Give up what the log can tell again."""
+        self.memory = Memory(spent=self.memory.spent, inbox=self.memory.inbox)
+        self.history = History(self.adapter.encode_message)
+        self.is_evicted = True
+
+    def remember(self, memory: Memory, history: History) -> None:
+        """Take back what the log tells; the inbox and what was spent were here all the time."""
+        memory.spent, memory.inbox = self.memory.spent, self.memory.inbox
+        self.memory, self.history = memory, history
+        self.is_evicted = False
 
     def set_status(self, status: Status) -> None:
         """Change the status and tell the subscribers."""
