@@ -19,10 +19,12 @@ StopReason = Literal[
     "structured_output",
     "no_structured_output",
     "turn_limit",
+    "session_turn_limit",
     "token_limit",
     "timeout",
-    "cost_limit",
+    "output_limit",
     "error_limit",
+    "cost_limit",
     "max_tokens",
     "cancelled",
     "error",
@@ -42,6 +44,49 @@ OutcomeClass = Literal[
 
 class Empty(TypedDict):
     """Done; there is nothing to tell."""
+
+
+class Limits(TypedDict, total=False):
+    """What ends a run early, and in time; a run is all that follows one user input. All are above 0.
+
+    They are looked at before each model request: the tool calls of the last answer are run, and an answer
+    without calls is the end of a run that has kept its limits. Only the time limits interrupt. Those of a
+    session count its whole life, in earlier processes too. Of two limits of one name the smaller holds.
+    """
+
+    maxTurns: int
+    """Model requests; a request that is retried is one. Stop reason `turn_limit`."""
+    maxModelTokens: int
+    """Tokens read (cached ones too) and written. With a model that does not report them a run fails, with
+    the code USAGE_UNKNOWN. Stop reason `token_limit`."""
+    timeoutSeconds: float
+    """Time by the clock; what is under way when it is over is cancelled. Stop reason `timeout`."""
+    maxToolOutputBytes: int
+    """Bytes of tool results. Stop reason `output_limit`."""
+    maxErrors: int
+    """Failed tool results in a row. Stop reason `error_limit`."""
+    maxCost: float
+    """By the prices of the composition, without which it is refused. Stop reason `cost_limit`."""
+    maxSessionTurns: int
+    """User inputs; those beyond are taken, and not worked on. Stop reason `session_turn_limit`."""
+    maxSessionModelTokens: int
+    sessionTimeoutSeconds: float
+    """Of all runs; the time between them does not count."""
+    maxSessionToolOutputBytes: int
+    maxSessionCost: float
+    noticeSeconds: float
+    """Tell the model, once in a run, when at most so much of the time is left at a request. When that is
+    differs from one time to the next, so a recording of it may not replay."""
+    noticeTurns: int
+    """Tell the model, once in a run, when only so many of its `maxTurns` are left."""
+
+
+class LimitReached(TypedDict):
+    """The limit that has ended a run. `used` is null where the model did not tell, so nobody knows."""
+
+    name: str
+    allowed: float
+    used: float | None
 
 
 class InitializeParams(TypedDict):
@@ -145,6 +190,8 @@ class SessionCreateParams(RolloutIdentity, total=False):
     provider: str
     model: str
     maxTokens: int
+    limits: Limits
+    """The composition may have tighter ones; `session/get` tells which hold."""
 
 
 class SessionCreateResult(AgentIdentity):
@@ -234,6 +281,10 @@ class SessionPromptParams(TypedDict):
     sessionId: str
     contentBlocks: list[JsonObject]
     idempotencyKey: NotRequired[str]
+    maxTurns: NotRequired[int]
+    """Of this prompt's run, as in `Limits`."""
+    timeoutSeconds: NotRequired[float]
+    """Of this prompt's run, as in `Limits`; the time in the queue does not count."""
 
 
 class SessionPromptResult(TypedDict):
@@ -289,7 +340,11 @@ class SessionGetResult(AgentIdentity, RolloutIdentity):
     cwd: str
     provider: str
     model: str
+    limits: Limits
+    """Those that hold: of the session and of the composition."""
     usage: Usage
+    cost: float | None
+    """By the prices of the composition; null where the model has none, or did not report its tokens."""
     turns: int
     lastSeq: int
     outcome: Outcome | None
@@ -353,6 +408,7 @@ class SessionCompletedParams(TypedDict):
     """Null: the prompt had no turn, because the log could not be written any more."""
     reason: TurnEndReason
     stopReason: StopReason
+    limit: NotRequired[LimitReached]
 
 
 class SubagentStartedParams(TypedDict):

@@ -58,6 +58,7 @@ async def create(peer: Peer, params: p.CreateSession) -> shapes.SessionCreateRes
             peer,
             _given(choices),
             _given(identity),
+            params.limits.as_limits() if params.limits is not None else None,
         )
     return {"sessionId": live.session.id, **live.agent.identity(), "cwd": live.session.realm.cwd}
 
@@ -65,9 +66,11 @@ async def create(peer: Peer, params: p.CreateSession) -> shapes.SessionCreateRes
 async def prompt(peer: Peer, params: p.Prompt) -> shapes.SessionPromptResult:
     """`session/prompt`: queues a prompt, answers when it is on disk; makes the session if its id is new."""
     content = _blocks(params.content_blocks)
+    limits = _given({"maxTurns": params.max_turns, "timeoutSeconds": params.timeout_seconds})
     async with peer.host.in_order(params.session_id):
         live = await _obtain(peer, params.session_id)
-        message_id = live.runner.prompt(content, params.idempotency_key)
+        await live.eviction.recall()
+        message_id = live.runner.prompt(content, params.idempotency_key, limits)
     live.session.log.commit()
     return {"messageId": message_id}
 
@@ -154,6 +157,7 @@ async def get(peer: Peer, params: p.OfSession) -> shapes.SessionGetResult:
     """`session/get`: one live session: its agent, model, directory, tokens used, last event."""
     live = peer.host.get(params.session_id)
     session = live.session
+    spent = session.memory.spent
     return {
         "sessionId": session.id,
         "status": session.status,
@@ -161,8 +165,10 @@ async def get(peer: Peer, params: p.OfSession) -> shapes.SessionGetResult:
         "cwd": session.realm.cwd,
         "provider": session.config.provider,
         "model": session.config.model,
-        "usage": cast("Usage", session.memory.usage),
-        "turns": session.memory.turn,
+        "limits": cast("shapes.Limits", live.runner.limits),
+        "usage": cast("Usage", spent.tokens()),
+        "cost": live.runner.cost(),
+        "turns": spent.turns,
         "lastSeq": session.log.next_seq - 1,
         "outcome": cast("shapes.Outcome | None", session.memory.outcome),
         **cast("shapes.RolloutIdentity", session.header.cordisd.get("identity", {})),

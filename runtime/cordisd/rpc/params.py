@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from cordisd.agent.limits import LimitsConfig
 from cordisd.errors import InvalidParamsError, nearest
+from cordisd.settings import PositiveInt, PositiveSeconds
 from cordisd.shapes import OutcomeClass
 
 MAX_COMPLAINTS: Final = 10
@@ -92,6 +94,8 @@ class CreateSession(Params):
     """The model; without it that of `initialize`."""
     max_tokens: TokenLimit | None = None
     """Most tokens of one answer of the model; without it that of `initialize`."""
+    limits: LimitsConfig | None = None
+    """What ends its runs early; `session/get` tells which limits hold."""
     rollout_id: str | None = None
     """What the client calls this rollout; kept in the log's header."""
     group_id: str | None = None
@@ -153,6 +157,10 @@ class Prompt(OfSession):
     """The user's message."""
     idempotency_key: Annotated[str, Field(min_length=1)] | None = None
     """A repeated key returns the first `messageId` and queues nothing."""
+    max_turns: PositiveInt | None = None
+    """Most model requests of this run."""
+    timeout_seconds: PositiveSeconds | None = None
+    """Most time that this run may take."""
 
 
 class Steer(OfSession):
@@ -218,24 +226,34 @@ def read_params(model: type[P], method: str, params: dict[str, Any]) -> P:
     try:
         return model.model_validate(params)
     except ValidationError as error:
-        known = [field.alias or name for name, field in model.model_fields.items()]
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        complaints = [_complaint(one, known) for one in found[:MAX_COMPLAINTS]]
+        complaints = [_complaint(one, model) for one in found[:MAX_COMPLAINTS]]
         if len(found) > MAX_COMPLAINTS:
             complaints.append(f"and {len(found) - MAX_COMPLAINTS} more faults")
         raise InvalidParamsError(f"{method}: {'; '.join(complaints)}") from None
 
 
-def _complaint(error: Any, known: list[str]) -> str:
+def _complaint(error: Any, model: type[BaseModel]) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
     match error["type"]:
         case "missing":
             return f"missing required field {path}"
         case "extra_forbidden":
-            allowed = ", ".join(known) or "none"
-            return f"unknown field {path}{nearest(path, known)}; allowed: {allowed}"
+            *outer, name = error["loc"]
+            known = _fields_within(model, outer)
+            return f"unknown field {path}{nearest(name, known)}; allowed: {', '.join(known) or 'none'}"
         case "value_error":
             return ": ".join(filter(None, (path, error["msg"].removeprefix("Value error, "))))
         case _:
             message: str = error["msg"]
             return f"{path}: {message[:1].lower()}{message[1:]}"
+
+
+def _fields_within(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The fields of the model that stands at `path`."""
+    by_alias = {field.alias or name: field for name, field in model.model_fields.items()}
+    for name in path[:1]:
+        for kind in get_args(by_alias[name].annotation):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                return _fields_within(kind, path[1:])
+    return list(by_alias)
