@@ -7,9 +7,9 @@ import logging
 import os
 import resource
 import signal
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from cordisd.agent.host import Host
@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 ANSWER_S: Final = 0.3
 """How long an ending daemon waits for its last answers to be taken."""
-UNTRACED_AFTER_S: Final = 0.5
-"""When the daemon becomes unreadable to its own user, if no client has come before."""
+HIDE_S: Final = 0.5
+"""When the daemon hides from its own user's programs, if no client has come before."""
 
 
 def serve(composition: Composition, guardian: Guardian, service: Service) -> int:
@@ -36,7 +36,11 @@ def serve(composition: Composition, guardian: Guardian, service: Service) -> int
     for warning in composition.warnings:
         logger.warning("%s", warning)
     _raise_file_limit()
-    return asyncio.run(_serve(composition, guardian, service))
+    try:
+        return asyncio.run(_serve(composition, guardian, service))
+    finally:
+        for listener in service.listeners:
+            listener.close()
 
 
 async def _serve(composition: Composition, guardian: Guardian, service: Service) -> int:
@@ -53,12 +57,13 @@ async def _serve(composition: Composition, guardian: Guardian, service: Service)
         if not await _start(host, exit_code):
             return exit_code.result()
         connections = Connections(host, lambda: end(0))
+        loop.call_later(HIDE_S, connections.hide_daemon)
         for listener in service.listeners:
             connections.accept(listener, service.token)
         if service.listeners:
             places = " ".join(listener.url for listener in service.listeners)
-            sys.stderr.write(f"cordisd: listening on {places}\n")  # the one line that says: ready
-            sys.stderr.flush()
+            with suppress(OSError):  # nobody may want to know
+                os.write(2, os.fsencode(f"cordisd: listening on {places}\n"))  # the one line that says: ready
         forget_parent = _nothing
         if service.stdio:
             connections.add_stdio(*claim_stdio(), lambda: end(0))
@@ -101,7 +106,7 @@ async def _end_when_idle(
     host: Host, connections: Connections, idle_exit_s: float, end: Callable[[], None]
 ) -> None:
     busy_s = time.monotonic()
-    while time.monotonic() - busy_s < idle_exit_s:
+    while time.monotonic() - max(busy_s, connections.last_used_s) < idle_exit_s:
         if len(connections) or any(live.session.status != "idle" for live in host.live.values()):
             busy_s = time.monotonic()
         await asyncio.sleep(min(1.0, idle_exit_s / 4))
