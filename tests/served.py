@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cordisd import mock as model
-from daemon import Daemon
-from measure import PATIENCE_S
+from socket_daemon import SocketDaemon
 
 TOKEN = "a token of this test 0123456789"
-READY = b"cordisd: listening on "
 
 
 def obey(request: model.Received) -> model.Reply:
@@ -25,48 +19,28 @@ def obey(request: model.Received) -> model.Reply:
     return model.text("done" if last["role"] == "tool" else f"answer to {last['content']}")
 
 
-class Served(Daemon):
+class Served(SocketDaemon):
     """`cordisd serve` on a Unix socket and on TCP in `folder`, until the end of the `with`."""
 
-    def __init__(self, folder: Path, model_url: str, mark: str = "") -> None:
+    def __init__(self, folder: Path, model_url: str) -> None:
         workspace = folder / "work"
         workspace.mkdir()
         self.token_file = folder / "token"
         self.token_file.write_text(f"{TOKEN}\n")
         self.token_file.chmod(0o600)
         places = ["--socket", str(folder / "d.sock"), "--listen", "127.0.0.1:0"]
-        argv = [sys.executable, "-m", "cordisd", "serve", *places, "--token-file", str(self.token_file)]
-        super().__init__(workspace, model_url=model_url, argv=argv, **({mark: "1"} if mark else {}))
-        assert comes(lambda: b"\n" in self.stderr.partition(READY)[2]), self.stderr
-        self.unix, self.tcp = self.stderr.partition(READY)[2].decode().splitlines()[0].split()
+        super().__init__(workspace, *places, "--token-file", str(self.token_file), model_url=model_url)
+        self.unix, self.tcp = self.urls()
+
+    def __enter__(self) -> Served:
+        return self
 
     def options(self, place: str = "unix", **more: Any) -> dict[str, Any]:
-        """What a client needs to connect to it."""
+        """What a client of the SDK needs to connect to it."""
         told: dict[str, Any] = {"url": self.unix}
         if place == "tcp":
             told = {"url": self.tcp, "token_file": self.token_file}
         return {**told, "cwd": self.cwd, **more}
-
-    def end(self, timeout_s: float = PATIENCE_S) -> int:
-        """Have it end by SIGTERM, if it has not ended; the exit code."""
-        if self.process.poll() is None:
-            self.process.terminate()
-        return super().end(timeout_s)
-
-
-def comes(situation: Callable[[], object]) -> bool:
-    """Whether a situation that others bring about comes in time."""
-    end = time.monotonic() + PATIENCE_S
-    while not situation():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-async def comes_meanwhile(situation: Callable[[], object]) -> bool:
-    """As `comes`, while the event loop runs."""
-    return await asyncio.to_thread(comes, situation)
 
 
 def daemons_at(path: Path) -> list[int]:

@@ -15,8 +15,8 @@ import pytest
 
 from cordisd import mock as model
 from cordisd_sdk import AsyncAttachment, AsyncClient, Client, RpcError, RunResult
-from measure import PATIENCE_S
-from served import Served, comes, comes_meanwhile, obey
+from measure import PATIENCE_S, comes, comes_meanwhile
+from served import Served, obey
 
 WORKER = """
 import json, sys

@@ -28,9 +28,9 @@ from cordisd_sdk import (
     SdkError,
 )
 from daemon import module_path
-from measure import PATIENCE_S
+from measure import PATIENCE_S, comes
 from processes import gone
-from served import comes, daemons_at, obey
+from served import daemons_at, obey
 
 START = """
 import asyncio, json, sys

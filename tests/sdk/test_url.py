@@ -27,8 +27,8 @@ from cordisd_sdk import (
     SdkError,
 )
 from cordisd_sdk.address import TcpAddress, UnixAddress, parse_url
-from measure import PATIENCE_S
-from served import TOKEN, Served, comes_meanwhile, obey
+from measure import PATIENCE_S, comes_meanwhile
+from served import TOKEN, Served, obey
 
 INITIALIZED = b'{"jsonrpc":"2.0","id":1,"result":{}}\n'
 
