@@ -9,6 +9,7 @@
     ├── ShellError                  -32603  no shell could be started or driven
     ├── ListenError                 -32603  no connections can be accepted where they should
     ├── InvalidParamsError          -32602  a request's params are wrong; names the field
+    ├── NotJsonError                -32700  a frame is not JSON
     ├── InvalidRequestError         -32600  a frame is JSON but not a request
     ├── MethodNotFoundError         -32601  no such method; lists the nearest
     ├── UnauthorizedError           -32006  a connection has not shown the daemon's token; it is closed
@@ -27,6 +28,7 @@
     ├── ReplayMismatchError         -32030  a replay does not do what its recording has; carries a diff
     └── LogError                    -32010
         ├── LogWriteError           -32011  an event could not be made durable; ends the session
+        │   └── LogTakenError       -32001  another process was the first to store a session of this id
         ├── LogCorruptError         -32012  damage inside committed data; nothing was changed
         └── LogRefusedError         -32013  a newer or unknown format; nothing was changed
 
@@ -36,11 +38,14 @@ Messages say what was wrong, where, what is allowed and, where it helps, the nea
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+MAX_NAME: Final = 200
+"""No name of ours has so many characters."""
 
 
 class CordisError(Exception):
-    """Root of every error that the runtime raises on purpose."""
+    """Something failed inside the daemon. Root of every error that the runtime raises on purpose."""
 
     rpc_code = -32603
     code_name: str | None = None
@@ -108,6 +113,12 @@ class InvalidParamsError(CordisError):
     """A request's params do not fit; the message names the field and what is allowed."""
 
     rpc_code = -32602
+
+
+class NotJsonError(CordisError):
+    """A frame is not JSON."""
+
+    rpc_code = -32700
 
 
 class InvalidRequestError(CordisError):
@@ -219,6 +230,12 @@ class LogWriteError(LogError):
     rpc_code = -32011
 
 
+class LogTakenError(LogWriteError):
+    """Two processes began sessions of the same id, and the other one was the first to write."""
+
+    rpc_code = SessionExistsError.rpc_code
+
+
 class LogCorruptError(LogError):
     """A log is damaged inside committed data. The file was left untouched."""
 
@@ -233,6 +250,8 @@ class LogRefusedError(LogError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """` (did you mean "x"?)` for the closest of `known`, or nothing when none is close."""
+    if len(word) > MAX_NAME:  # a client's: the look would take a quarter of a second for each million
+        return ""
     from difflib import get_close_matches  # costs 5 ms to import; only errors need it
 
     close = get_close_matches(word, list(known), n=1, cutoff=0.6)

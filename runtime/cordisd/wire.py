@@ -16,6 +16,7 @@ MAX_FRAME_BYTES: Final = 64 * 2**20
 INITIALIZE: Final = "initialize"
 SHUTDOWN: Final = "shutdown"
 PING: Final = "rpc.ping"
+DISCOVER: Final = "rpc.discover"
 SESSION_CREATE: Final = "session/create"
 SESSION_ATTACH: Final = "session/attach"
 SESSION_DETACH: Final = "session/detach"
@@ -37,10 +38,11 @@ PROFILE_GET: Final = "profile/get"
 WORKING_DIRECTORY_GET: Final = "session/working-directory/get"
 WORKING_DIRECTORY_SET: Final = "session/working-directory/set"
 
-METHODS: Final = (
+METHODS: Final = (  # in the order in which a reader should meet them
     INITIALIZE,
     SHUTDOWN,
     PING,
+    DISCOVER,
     SESSION_CREATE,
     SESSION_ATTACH,
     SESSION_DETACH,

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cordisd.agent.agent import Agent, check_lock, check_required, mount_agent, unmount
+from cordisd.agent.eviction import Eviction
 from cordisd.agent.host import Host
+from cordisd.agent.limits import limits_of
 from cordisd.agent.live import Live
 from cordisd.agent.preset import Preset, own_preset
 from cordisd.agent.run import Runner
-from cordisd.agent.settings import LoopSettings, SessionSettings
+from cordisd.agent.settings import EvictionSettings, LoopSettings, SessionSettings
 from cordisd.errors import ProfileHashMismatchError
 from cordisd.events import Event, JsonObject
 from cordisd.services.models import ModelRegistry, RequestConfig
@@ -98,10 +100,13 @@ async def go_live(
 
     Raises:
         NotInitializedError: the daemon is shutting down.
+        InvalidParamsError, LogCorruptError: its limits cannot be kept.
     """
     agent, scope = mounted.agent, mounted.agent.scope
     try:
-        adapter = host.scope.get(ModelRegistry).get(agent.config.provider)
+        limits = limits_of(host.scope, header.cordisd, agent.config)
+        models = host.scope.get(ModelRegistry)
+        adapter = models.get(agent.config.provider)
         history, memory = History(adapter.encode_message), Memory()
         if events:  # they may be many
             memory = await asyncio.to_thread(restore, events, history, header.seed_length or 0)
@@ -123,8 +128,11 @@ async def go_live(
             restored=bool(events),
             title_limits=scope.find(TitleLimits) or TitleLimits(),
         )
-        runner = Runner(session, scope.find(LoopSettings) or LoopSettings())
-        live = Live(session, agent, mounted.settings, runner, owner)
+        evicts = host.scope.find(EvictionSettings)
+        eviction = Eviction(session, evicts.after_s if evicts is not None else None)
+        loop = scope.find(LoopSettings) or LoopSettings()
+        runner = Runner(session, loop, limits, models.prices, on_idle=eviction.wait)
+        live = Live(session, agent, mounted.settings, runner, eviction, owner)
     except BaseException:
         try:
             await mounted.discard()
@@ -134,6 +142,7 @@ async def go_live(
         raise
     host.live[header.id] = live
     host.on_open(live)
+    eviction.wait()
     return live
 
 

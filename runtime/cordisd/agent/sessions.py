@@ -9,7 +9,9 @@ from typing import Final
 
 from cordisd import __version__
 from cordisd.agent.agent import Agent, unmount
+from cordisd.agent.budget import Limits
 from cordisd.agent.host import Host
+from cordisd.agent.limits import limits_of
 from cordisd.agent.live import Live
 from cordisd.agent.opening import Mounted, check, choose, go_live, mount, revive
 from cordisd.agent.preset import own_preset
@@ -25,7 +27,7 @@ from cordisd.session.header import SessionHeader
 from cordisd.session.realm import Realm
 from cordisd.session.store import SessionStore, StoredSession
 
-_OWN: Final[tuple[str, ...]] = ("choices", "identity")
+_OWN: Final[tuple[str, ...]] = ("choices", "identity", "limits")
 """Header fields that a client has given; `Agent.identity` and the version are ours."""
 
 
@@ -36,16 +38,19 @@ async def create(
     owner: object,
     choices: JsonObject | None = None,
     identity: JsonObject | None = None,
+    limits: Limits | None = None,
 ) -> Live:
     """A new session.
 
     `choices` (provider, model, maxTokens) win over `settings`, also when the session is resumed;
-    `identity` (rolloutId, groupId, attempt) is what the client calls it. Both go into the log's header.
+    `identity` (rolloutId, groupId, attempt) is what the client calls it; `limits` are its own, besides those
+    of the composition. All of these go into the log's header.
 
     Raises:
         SessionExistsError: the id is taken, live or on disk.
         SessionBusyError: another process has a session of this id open.
-        InvalidParamsError: its working directory does not exist, or it chooses what the agent sets.
+        InvalidParamsError: its working directory does not exist, it chooses what the agent sets, or its cost
+            is limited and its model has no prices.
         PresetError: there is no such preset, it does not mount, or is not the one that is required.
         ProfileError: the preset is a frozen profile and not what was locked.
     """
@@ -64,6 +69,8 @@ async def create(
     own = {"choices": choices} if choices else {}
     if identity:
         own["identity"] = identity
+    if limits:
+        own["limits"] = limits
     return await _begin(host, agent, realm, settings, owner, own)
 
 
@@ -74,6 +81,7 @@ async def resume(host: Host, session_id: str, settings: SessionSettings, owner: 
         SessionExistsError: it is live already.
         SessionNotFoundError: nothing is stored under that id.
         LogError: the log is damaged or of another format.
+        InvalidParamsError: its cost is limited and its model has no prices any more.
         PresetError: its preset is gone or does not mount; the log is then as it was.
         ProfileError: its frozen profile is not what it was; the log is then as it was.
     """
@@ -152,6 +160,7 @@ async def _rehearse(host: Host, header: SessionHeader, settings: SessionSettings
     """
     preset = own_preset(host.composition) if header.agent_preset is None else host.preset(header.agent_preset)
     config = choose(host, settings.config, header.cordisd.get("choices", {}))
+    limits_of(host.scope, header.cordisd, config)
     async with host.trial(preset, settings.cwd, config) as agent:
         check(agent, settings, header)
 

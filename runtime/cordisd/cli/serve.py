@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--exit-when-idle",
-        type=float,
+        type=_seconds,
         metavar="SECONDS",
         help="end when for so long nobody was connected and no session ran",
     )
@@ -68,6 +68,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--session-root", help="where session logs go (else DSH_SESSION_ROOT, else the state folder)"
     )
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning", help="diagnostics on stderr")
+
+
+def _seconds(text: str) -> float:
+    import argparse
+
+    seconds = float(text)
+    if not seconds > 0:  # nor is NaN
+        raise argparse.ArgumentTypeError("must be a number of seconds above 0")
+    return seconds
 
 
 def run(args: ServeOptions | argparse.Namespace) -> int:

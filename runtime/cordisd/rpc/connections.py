@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from cordisd.agent.host import Host
 from cordisd.agent.live import Live
+from cordisd.rpc.feeds import Turns
 from cordisd.rpc.peer import Peer
 
 if TYPE_CHECKING:
@@ -26,10 +28,14 @@ class Connections:
     """The connections of `host`. `on_shutdown` is called when a client has asked for it and is answered."""
 
     def __init__(self, host: Host, on_shutdown: Callable[[], None]) -> None:
+        self.turns = Turns()
+        """For connections that catch up, so that many of them hold the event loop up no more than one."""
         self._host = host
         self._on_shutdown = on_shutdown
         self._peers: dict[Peer, None] = {}
         self._going: dict[Peer, asyncio.Task[None]] = {}
+        self.last_used_s = time.monotonic()
+        """When a client has last come or gone."""
         host.on_open = self._opened
         host.on_close = self._closed
 
@@ -63,7 +69,7 @@ class Connections:
 
     def hearers(self, session_id: str) -> list[Peer]:
         """The connections to which that live session's events are sent."""
-        return [peer for peer in self._peers if peer.hears(session_id)]
+        return [peer for peer in self._peers if session_id in peer.feeds]
 
     async def close(self, timeout_s: float) -> None:
         """End every connection, as `Peer.close`."""
@@ -94,27 +100,37 @@ class Connections:
             hears_all=hears_all,
         )
         self._peers[peer] = None
+        self.last_used_s = time.monotonic()
         for live in self._host.live.values():
             if hears_all:
-                peer.attach(live)
+                peer.feeds.attach(live)
 
     def _gone(self, peer: Peer) -> None:
         """A client has gone, or has said its last: its sessions go on without an owner."""
         if peer not in self._peers:
             return
         del self._peers[peer]
+        self._disown(peer)
+        task = asyncio.ensure_future(peer.close(LAST_ANSWERS_S, "the connection has ended"))
+        self._going[peer] = task
+        task.add_done_callback(lambda _: self._forget(peer))
+
+    def _forget(self, peer: Peer) -> None:
+        """A client that has gone is answered; what it had asked for at last may have made it an owner."""
+        del self._going[peer]
+        self._disown(peer)
+        self.last_used_s = time.monotonic()
+
+    def _disown(self, peer: Peer) -> None:
         for live in self._host.live.values():
             if live.owner is peer:
                 live.owner = None
-        task = asyncio.ensure_future(peer.close(LAST_ANSWERS_S, "the connection has ended"))
-        self._going[peer] = task
-        task.add_done_callback(lambda _: self._going.pop(peer, None))
 
     def _opened(self, live: Live) -> None:
         for peer in self._peers:
             if peer.hears_all or live.owner is peer:
-                peer.attach(live)
+                peer.feeds.attach(live)
 
     def _closed(self, live: Live) -> None:
         for peer in self._peers:
-            peer.see_off(live.session.id)
+            peer.feeds.see_off(live.session.id)

@@ -6,6 +6,7 @@ notes the place, and reads them back from disk, a slice at a time, when the conn
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -18,8 +19,14 @@ from cordisd.rpc.transports import FdTransport
 from cordisd.session.log import Notice, SessionLog
 from cordisd.session.reading import events_of
 
+logger = logging.getLogger(__name__)
+
 SLICE_BYTES: Final = 1 << 17
-"""Read back in one turn of the event loop, so that a reader that catches up is no burden to others."""
+SLICE_EVENTS: Final = 500
+"""Read back in one turn of the event loop, so that a reader that catches up is no burden to others: as many
+bytes, or, where rows hold many events, no further line after so many of these."""
+MAX_HELD: Final = 10_000
+"""Most notices, some three of each turn, that are kept in memory for a reader that is behind."""
 
 
 class Feed:
@@ -45,7 +52,7 @@ class Feed:
         self._session_json = encode_json(session_id)
         self._log = log
         self._transport = transport
-        self._stored_end = log.next_seq  # the disk holds every event before this one
+        self._stored_end = log.stored_end  # the disk holds every event before this one
         self._offset = 0  # in the file: of the first line that is not sent completely
         self._held: deque[tuple[int, Event | Notice]] = deque()
         """What the disk does not hold, each with the seq of the event that it precedes."""
@@ -56,6 +63,9 @@ class Feed:
 
     def take(self, batch: Sequence[Event | Notice]) -> None:
         """Send what the session has just logged, or note that it is still to be sent."""
+        if self._log.sink is None and self._transport.is_full:
+            self._fail("its client does not read, and no event is stored that could be sent later")
+            return
         self.is_behind |= self._transport.is_behind and self._log.sink is not None
         stores = self._log.sink is not None and self._log.failure is None
         for item in batch:
@@ -65,6 +75,8 @@ class Feed:
                 self._send(item)
             elif not is_stored:
                 self._held.append((self._stored_end, item))
+        if len(self._held) > MAX_HELD:
+            self._fail(f"its client has left {MAX_HELD} notices unread")
 
     def drop(self) -> None:
         """End the connection."""
@@ -77,8 +89,12 @@ class Feed:
             return
         try:
             self._kept_fd = self._log.sink.reopen()
-        except OSError:
-            self.drop()
+        except OSError as error:
+            self._fail(f"its client is behind, and the log cannot be kept open: {error.strerror}")
+
+    def _fail(self, reason: str) -> None:
+        logger.error("session %s: a connection is ended: %s", self.session_id, reason)
+        self.drop()
 
     def close(self) -> None:
         """Send nothing more."""
@@ -112,19 +128,28 @@ class Feed:
         self._transport.write(notification_frame(item, self._session_json))
 
     def _send_held(self, up_to: int | None) -> None:
-        while self._held and (up_to is None or self._held[0][0] <= up_to) and not self._transport.is_behind:
+        while self._held and (up_to is None or self._held[0][0] <= up_to):
             self._send(self._held.popleft()[1])
 
     def _stored_slice(self) -> Iterator[Event]:
         """Events of the next slice of the file; `_offset` moves on with each line that was used up."""
+        n_events = 0
         for line in self._next_lines():
+            if self.next_seq >= self._stored_end:  # what follows is not ours to judge
+                return
             if self._offset > 0:  # else it is the header
-                for event in events_of(decode_json(line)):
+                events = events_of(decode_json(line))
+                n_events += len(events)
+                for event in events:
                     if event.seq >= self._stored_end:  # a later life of the session: another feed's
                         return
-                    if event.seq >= self.next_seq:
+                    if event.seq > self.next_seq:
+                        raise self._gap(event.seq)
+                    if event.seq == self.next_seq:
                         yield event
             self._offset += len(line) + 1
+            if n_events >= SLICE_EVENTS:
+                return
 
     def _next_lines(self) -> list[bytes]:
         """The whole lines of the next slice, at least one; without their newlines."""
@@ -135,8 +160,11 @@ class Feed:
             if end >= 0:
                 return data[:end].split(b"\n")
             if len(data) < n_bytes:
-                raise LogError(f"events {self.next_seq} to {self._stored_end - 1} are gone: {self._log.path}")
+                raise self._gap(self._stored_end)
             n_bytes *= 2
+
+    def _gap(self, found: int) -> LogError:
+        return LogError(f"events {self.next_seq} to {found - 1} are gone: {self._log.path}")
 
     def _read(self, n_bytes: int) -> bytes:
         if self._kept_fd is not None:

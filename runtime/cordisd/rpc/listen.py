@@ -14,6 +14,7 @@ import os
 import socket
 import stat
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,8 +29,11 @@ FIRST_INHERITED_FD: Final = 3
 """Where systemd begins (`sd_listen_fds(3)`)."""
 MAX_SOCKET_PATH_BYTES: Final = 107
 MIN_TOKEN_LENGTH: Final = 16
+_FAMILIES: Final = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 _PAUSE_S: Final = 0.5
 """How long no connection is accepted after there was no descriptor for one."""
+_ALONE_S: Final = 5.0
+"""How long to wait while another process holds the lock of a socket's folder."""
 
 
 class Listener:
@@ -41,7 +45,7 @@ class Listener:
         self.url = _url(listening)
         self._socket = listening
         self._path = path  # ours to remove
-        self._made = path.stat().st_ino if path is not None else None
+        self._made = path.lstat() if path is not None else None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, on_connect: Callable[[socket.socket], None]) -> None:
@@ -52,17 +56,22 @@ class Listener:
         self._loop.add_reader(self._socket, self._accept)
 
     def close(self) -> None:
-        """Accept no more, and take the socket's file away."""
+        """Accept no more, and take the socket's file away, unless somebody has put another one there.
+
+        Closing twice is harmless.
+        """
         if self._loop is not None:
             self._loop.remove_reader(self._socket)
             self._loop = None
-        self._socket.close()
-        if self._path is not None:
+        # First the file: nobody replaces it as a stale one while there is somebody listening.
+        if self._path is not None and self._made is not None:
             try:
-                if self._path.lstat().st_ino == self._made:  # not one that somebody has put there since
+                if os.path.samestat(self._path.lstat(), self._made):
                     self._path.unlink()
             except OSError:
                 pass  # it is gone already
+            self._path = None
+        self._socket.close()
 
     def _accept(self) -> None:
         try:
@@ -131,7 +140,7 @@ def listen_on_address(address: str) -> Listener:
         ListenError: the address is not of that form, or cannot be had.
     """
     host, colon, digits = address.rpartition(":")
-    if not colon or not digits.isascii() or not digits.isdigit() or int(digits) > 0xFFFF:
+    if not (colon and digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) <= 0xFFFF):
         raise ListenError(f"{address}: an address is HOST:PORT or :PORT, for example 127.0.0.1:7000")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     try:
@@ -139,8 +148,8 @@ def listen_on_address(address: str) -> Listener:
             host, int(digits), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ListenError(f"{address}: no such address: {error.strerror}") from error
+    except (OSError, UnicodeError) as error:  # a name of more than 63 characters cannot be encoded
+        raise ListenError(f"{address}: no such address: {error}") from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(place)
@@ -154,23 +163,21 @@ def listen_on_address(address: str) -> Listener:
 
 
 def inherited_listeners(environ: Mapping[str, str]) -> list[Listener]:
-    """The sockets that systemd, or who works like it, has opened for this process; none if it has not.
+    """The sockets that systemd, or who works like it, has opened for this process.
 
     Raises:
-        ListenError: one is no listening stream socket.
+        ListenError: there is none, or one is no listening stream socket.
     """
-    if environ.get("LISTEN_PID") != str(os.getpid()):
-        return []
     count = environ.get("LISTEN_FDS", "")
-    if not count.isdigit():
-        raise ListenError(f"LISTEN_FDS must be a number, not {count!r}")
+    if not (count.isascii() and count.isdigit() and int(count) > 0):
+        raise ListenError(f"LISTEN_FDS must be a number of sockets, not {count!r}")
     return [_inherited(fd) for fd in range(FIRST_INHERITED_FD, FIRST_INHERITED_FD + int(count))]
 
 
 def _inherited(fd: int) -> Listener:
     try:
         found = socket.socket(fileno=fd)
-        is_stream = found.type == socket.SOCK_STREAM
+        is_stream = found.type == socket.SOCK_STREAM and found.family in _FAMILIES
         if not is_stream or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             raise ListenError(f"LISTEN_FDS: fd {fd} is no listening stream socket")
     except OSError as error:
@@ -199,13 +206,33 @@ def read_token(path: Path) -> str:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """No other daemon looks for a stale socket in `folder` meanwhile."""
+    """No other daemon looks for a stale socket in `folder` meanwhile.
+
+    Raises:
+        ListenError: something else has locked it for long.
+        OSError: there is no such folder, or it may not be read.
+    """
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        end_s = time.monotonic() + _ALONE_S
+        while not _lock(fd):
+            if time.monotonic() > end_s:
+                raise ListenError(f"{folder}: another process holds the lock of this folder")
+            time.sleep(0.01)
         yield
     finally:
         os.close(fd)
+
+
+def _lock(fd: int) -> bool:
+    """Whether the lock is ours, or there is none to be had, as on NFS."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _remove_stale(path: Path) -> None:
@@ -229,6 +256,6 @@ def _remove_stale(path: Path) -> None:
 def _url(listening: socket.socket) -> str:
     name = listening.getsockname()
     if listening.family == socket.AF_UNIX:
-        return f"unix:{os.fsdecode(name)}"
+        return f"unix:{os.fsdecode(name).replace(chr(0), '@')}"  # as others write abstract names
     host, port = name[:2]
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"

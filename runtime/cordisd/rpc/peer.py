@@ -20,11 +20,11 @@ from cordisd.errors import (
     SessionBusyError,
     UnauthorizedError,
 )
-from cordisd.events import JsonObject, decode_json, encode_json
-from cordisd.rpc.feed import Feed
+from cordisd.events import JsonObject, encode_json
+from cordisd.rpc.feeds import Feeds
 from cordisd.rpc.frames import OVERSIZE, FrameSplitter, encode_answer, response_frame
 from cordisd.rpc.initialize import initialize
-from cordisd.rpc.requests import error_body, kind_of, readable_id
+from cordisd.rpc.requests import error_body, kind_of, read_frame, readable_id
 from cordisd.rpc.transports import FdTransport
 from cordisd.wire import INITIALIZE, MAX_FRAME_BYTES, SHUTDOWN
 
@@ -69,19 +69,20 @@ class Peer:
         self._on_end = partial(on_end, self)
         self._on_shutdown = on_shutdown
         self._token = token
+        self._is_turned_away = False
         self._settings: SessionSettings | None = None
         self._initializing = asyncio.Lock()
-        self._feeds: dict[str, Feed] = {}
-        """The one that has last sent a slice comes last."""
-        self._ending: list[Feed] = []
-        """Feeds of closed sessions that still have something to send, oldest first."""
-        self._catching_up = False
         self._splitter = FrameSplitter(MAX_FRAME_BYTES if token is None else STRANGER_FRAME_BYTES)
         self._tasks: dict[asyncio.Task[None], Callable[[CordisError], None]] = {}
         """How to refuse what each is to answer."""
         self._transport = FdTransport(
-            reader, writer, on_data=self._take, on_eof=self._on_end, on_drained=self._catch_up
+            reader,
+            writer,
+            on_data=self._take,
+            on_eof=self._on_end,
+            on_drained=lambda: self.feeds.catch_up_soon(),
         )
+        self.feeds = Feeds(self._transport, connections.turns)
         self._transport.start()
         if token is not None:
             asyncio.get_running_loop().call_later(STRANGER_S, self._end_stranger)
@@ -108,42 +109,11 @@ class Peer:
         live = self.host.get(session_id)
         if live.owner is None:
             live.owner = self
-            if not self.hears(session_id):
-                self.attach(live)
+            if session_id not in self.feeds:
+                self.feeds.attach(live)
         if live.owner is not self:
             raise SessionBusyError(f'session "{session_id}" is owned by another connection')
         return live
-
-    def hears(self, session_id: str) -> bool:
-        """Whether the events of that live session are sent."""
-        return session_id in self._feeds
-
-    def attach(self, live: Live, from_seq: int | None = None) -> None:
-        """Send the session's events from `from_seq` on, by default from its next one."""
-        self.detach(live.session.id)
-        session = live.session
-        waits = any(feed.session_id == session.id for feed in self._ending)
-        feed = Feed(session.id, session.log, self._transport, from_seq=from_seq, waits=waits)
-        self._feeds[session.id] = feed
-        if feed.is_behind:
-            self._catch_up_soon()
-
-    def detach(self, session_id: str) -> None:
-        """Send no more of that session, whatever is still to be sent."""
-        feed = self._feeds.pop(session_id, None)
-        if feed is not None:
-            feed.close()
-
-    def see_off(self, session_id: str) -> None:
-        """The session has been closed: send what it has logged, however late that is read, and no more."""
-        feed = self._feeds.pop(session_id, None)
-        if feed is None:
-            return
-        feed.end()
-        if feed.is_behind:
-            self._ending.append(feed)
-        else:
-            feed.close()
 
     async def close(self, timeout_s: float, reason: str) -> None:
         """Answer what is pending, refuse what is not done after `timeout_s`, send what is left, close fds.
@@ -159,39 +129,11 @@ class Peer:
         deadline_s = time.monotonic() + timeout_s
         while not self._transport.is_broken and (left_s := deadline_s - time.monotonic()) > 0:
             await self._transport.drain(left_s)
-            if not self._catching_up:
+            if not self.feeds.is_catching_up:
                 break
             await asyncio.sleep(0)  # a feed has a slice to send
         self._transport.close()
-        for feed in (*self._ending, *self._feeds.values()):
-            feed.close()
-
-    def _catch_up_soon(self) -> None:
-        if not self._catching_up:
-            self._catching_up = True
-            asyncio.get_running_loop().call_soon(self._catch_up)
-
-    def _catch_up(self) -> None:
-        """Send one slice for the first feed that is behind, and come back for the next."""
-        self._catching_up = False
-        if self._transport.is_behind or self._transport.is_broken:
-            return  # `on_drained` calls again, if it can
-        feed = next((feed for feed in (*self._ending, *self._feeds.values()) if feed.is_behind), None)
-        if feed is None:
-            return
-        try:
-            feed.catch_up()
-        except Exception as error:  # one connection's log must not stop the others
-            logger.error("session %s: a connection is ended: %s", feed.session_id, error)
-            self._transport.give_up()
-            return
-        if feed in self._ending:
-            if not feed.is_behind:
-                feed.close()
-                self._ending.remove(feed)
-        else:
-            self._feeds[feed.session_id] = self._feeds.pop(feed.session_id)
-        self._catch_up_soon()
+        self.feeds.close()
 
     def _end_stranger(self) -> None:
         if self._token is not None and not self._transport.is_broken:
@@ -200,37 +142,57 @@ class Peer:
 
     def _take(self, data: bytes) -> None:
         for line in self._splitter.feed(data):
-            self._take_line(line)
+            if self._is_turned_away:
+                return
+            if line is OVERSIZE or line.strip():
+                self._take_line(line)
 
     def _take_line(self, line: bytes) -> None:
-        if line is OVERSIZE:
-            limit = self._splitter.max_bytes
-            self._refuse(None, InvalidRequestError(f"frame longer than {limit} bytes; it was skipped"))
-        elif line.strip():
-            try:
-                frame = decode_json(line)
-            except (ValueError, RecursionError) as error:
-                self._answer(None, {"error": {"code": -32700, "message": f"not a JSON frame: {error}"}})
-                return
+        frame: Any = None
+        try:
+            frame = read_frame(line, self._splitter.max_bytes)
+            if self._token is not None:
+                self._admit(frame, self._token)
             if isinstance(frame, list):
                 self._start(self._serve_batch(frame), partial(self._refuse_batch, frame))
-            else:
-                self._take_frame(frame)
+                return
+            match kind_of(frame):
+                case "request":
+                    self._start(self._serve(frame), partial(self._refuse, frame["id"]))
+                case "notification":
+                    self._start(self._serve_notification(frame), lambda _: None)
+        except CordisError as error:
+            self._refuse(readable_id(frame), error)
+            if self._token is not None:
+                self._turn_away()
 
-    def _take_frame(self, frame: Any) -> None:
-        request_id = readable_id(frame)
-        try:
-            kind = kind_of(frame)
-        except InvalidRequestError as error:
-            self._refuse(request_id, error)
-            return
-        match kind:
-            case "request":
-                self._start(self._serve(frame), partial(self._refuse, request_id))
-            case "notification":
-                self._start(self._serve_notification(frame), lambda _: None)
+    def _admit(self, frame: Any, token: str) -> None:
+        """Trust this connection from now on, if `frame` is or begins with an `initialize` that has the token.
+
+        Raises:
+            UnauthorizedError: it is not.
+        """
+        from hmac import compare_digest
+
+        first = frame[0] if isinstance(frame, list) else frame
+        asked = first if isinstance(first, dict) and first.get("method") == INITIALIZE else {}
+        params = asked.get("params")
+        shown = params.get("token") if isinstance(params, dict) else None
+        if not isinstance(shown, str) or not compare_digest(_bytes(shown), _bytes(token)):
+            raise UnauthorizedError(
+                "this connection must begin with an initialize that has the daemon's token"
+            )
+        self._token = None
+        self._splitter.max_bytes = MAX_FRAME_BYTES
+
+    def _turn_away(self) -> None:
+        """Take nothing more, and end the connection once what it was refused with is sent."""
+        logger.warning("a connection that has not shown the token is ended")
+        self._is_turned_away = True
+        asyncio.get_running_loop().call_soon(self._on_end)
 
     async def _serve(self, frame: JsonObject) -> None:
+        await self._transport.room()
         body = await self._body(frame["method"], frame.get("params", {}))
         self._answer(frame["id"], body)
         if frame["method"] == SHUTDOWN and "result" in body:
@@ -247,9 +209,7 @@ class Peer:
             self._on_shutdown()
 
     async def _serve_batch(self, frames: list[Any]) -> None:
-        if not frames:
-            self._refuse(None, InvalidRequestError("an empty batch"))
-            return
+        await self._transport.room()
         answers = await asyncio.gather(*(self._member(frame) for frame in frames))
         answered = [answer for answer in answers if answer is not None]
         if answered:
@@ -277,8 +237,6 @@ class Peer:
         try:
             if not isinstance(params, dict):
                 raise InvalidParamsError(f"{method}: params must be an object")
-            if self._token is not None:  # before anything is awaited: frames behind this one are served then
-                self._check_token(method, params)
             async with asyncio.timeout(REQUEST_S):
                 return {"result": await self._result(method, params)}
         except CordisError as error:
@@ -302,23 +260,6 @@ class Peer:
         from cordisd.rpc.dispatch import dispatch  # not needed before `initialize` is answered
 
         return await dispatch(method, params, self)
-
-    def _check_token(self, method: str, params: JsonObject) -> None:
-        """Trust this connection from now on, or end it once that has been answered.
-
-        Raises:
-            UnauthorizedError: the request does not show the token.
-        """
-        from hmac import compare_digest
-
-        shown = params.get("token") if method == INITIALIZE else None
-        if not isinstance(shown, str) or not compare_digest(_bytes(shown), _bytes(self._token or "")):
-            asyncio.get_running_loop().call_soon(self._on_end)
-            raise UnauthorizedError(
-                "this connection must begin with an initialize that has the daemon's token"
-            )
-        self._token = None
-        self._splitter.max_bytes = MAX_FRAME_BYTES
 
     def _start(self, work: Any, refuse: Callable[[CordisError], None]) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)

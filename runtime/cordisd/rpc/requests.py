@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from cordisd.errors import CordisError, InvalidRequestError
-from cordisd.events import JsonObject
+from cordisd.errors import CordisError, InvalidRequestError, NotJsonError
+from cordisd.events import JsonObject, decode_json
+from cordisd.rpc.frames import OVERSIZE
 
 logger = logging.getLogger(__name__)
+
+
+MAX_BATCH: Final = 1000
+"""Most requests in a batch, all of which are served at once and answered in one frame."""
+
+
+def read_frame(line: bytes, max_bytes: int) -> Any:
+    """The value of a line, or of an array of requests.
+
+    Raises:
+        NotJsonError: it is no JSON.
+        InvalidRequestError: it was longer than `max_bytes`, or is a batch without or with too many requests.
+    """
+    if line is OVERSIZE:
+        raise InvalidRequestError(f"frame longer than {max_bytes} bytes; it was skipped")
+    try:
+        frame = decode_json(line)
+    except (ValueError, RecursionError) as error:
+        raise NotJsonError(f"not a JSON frame: {error}") from error
+    if isinstance(frame, list) and not 0 < len(frame) <= MAX_BATCH:
+        raise InvalidRequestError(f"a batch has 1 to {MAX_BATCH} requests, this one {len(frame)}")
+    return frame
 
 
 def error_body(error: CordisError) -> JsonObject:

@@ -7,9 +7,9 @@ import logging
 import os
 import resource
 import signal
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from cordisd.agent.host import Host
@@ -36,7 +36,11 @@ def serve(composition: Composition, guardian: Guardian, service: Service) -> int
     for warning in composition.warnings:
         logger.warning("%s", warning)
     _raise_file_limit()
-    return asyncio.run(_serve(composition, guardian, service))
+    try:
+        return asyncio.run(_serve(composition, guardian, service))
+    finally:
+        for listener in service.listeners:
+            listener.close()
 
 
 async def _serve(composition: Composition, guardian: Guardian, service: Service) -> int:
@@ -58,8 +62,8 @@ async def _serve(composition: Composition, guardian: Guardian, service: Service)
             connections.accept(listener, service.token)
         if service.listeners:
             places = " ".join(listener.url for listener in service.listeners)
-            sys.stderr.write(f"cordisd: listening on {places}\n")  # the one line that says: ready
-            sys.stderr.flush()
+            with suppress(OSError):  # nobody may want to know
+                os.write(2, os.fsencode(f"cordisd: listening on {places}\n"))  # the one line that says: ready
         forget_parent = _nothing
         if service.stdio:
             connections.add_stdio(*claim_stdio(), lambda: end(0))
@@ -102,7 +106,7 @@ async def _end_when_idle(
     host: Host, connections: Connections, idle_exit_s: float, end: Callable[[], None]
 ) -> None:
     busy_s = time.monotonic()
-    while time.monotonic() - busy_s < idle_exit_s:
+    while time.monotonic() - max(busy_s, connections.last_used_s) < idle_exit_s:
         if len(connections) or any(live.session.status != "idle" for live in host.live.values()):
             busy_s = time.monotonic()
         await asyncio.sleep(min(1.0, idle_exit_s / 4))

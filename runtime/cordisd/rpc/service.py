@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cordisd.errors import ListenError
 
 if TYPE_CHECKING:  # most daemons serve stdio only, and `socket` costs 5 ms
     from cordisd.rpc.listen import Listener
+
+_ACTIVATION: Final = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
 
 
 class Service(NamedTuple):
@@ -38,6 +40,7 @@ def open_service(
         ListenError: there is nothing to serve on, or one place cannot be had: then none is open.
     """
     is_activated = environ.get("LISTEN_PID") == str(os.getpid())
+    given = {name: environ.pop(name) for name in _ACTIVATION if name in environ}  # not for the tools
     if not (sockets or addresses or is_activated):
         if not stdio:
             raise ListenError("nothing to serve on: give --stdio, --socket PATH or --listen HOST:PORT")
@@ -50,11 +53,11 @@ def open_service(
     listeners: list[Listener] = []
     try:
         if is_activated:
-            listeners += inherited_listeners(environ)
-        for name in ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"):
-            environ.pop(name, None)  # nothing for what the tools start
-        listeners += [listen_on_path(path) for path in sockets]
-        listeners += [listen_on_address(address) for address in addresses]
+            listeners += inherited_listeners(given)
+        for path in sockets:
+            listeners.append(listen_on_path(path))
+        for address in addresses:
+            listeners.append(listen_on_address(address))
         if token is None and not all(listener.is_local for listener in listeners):
             raise ListenError("systemd has handed over a TCP socket: that needs --token-file")
     except BaseException:

@@ -16,7 +16,7 @@ READ_BYTES: Final = 1 << 18
 HIGH_WATER_BYTES: Final = 8 << 20
 """Past this much unsent output a connection counts as behind, and gets no events."""
 FULL_BYTES: Final = 4 * HIGH_WATER_BYTES
-"""Past this much, which only unread answers can amount to, no more requests are read from it."""
+"""Past this much, which only unread answers can amount to, no more of its requests are read, nor begun."""
 
 
 def claim_stdio() -> tuple[int, int]:
@@ -60,6 +60,8 @@ class FdTransport:
         self._is_paused = False
         self._reads = True
         self._is_closed = False
+        self._roomy = asyncio.Event()
+        """Not set while somebody waits for room."""
         self._emptied: asyncio.Future[None] | None = None
         """Done when a drained connection has nothing more to send."""
         self._reading: asyncio.Task[None] | None = None
@@ -84,6 +86,17 @@ class FdTransport:
         """Whether the other side has left more than the high-water mark unread."""
         return self._unsent_bytes > HIGH_WATER_BYTES
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it has left so much unread that nothing more may be kept in memory for it."""
+        return self._unsent_bytes > FULL_BYTES
+
+    async def room(self) -> None:
+        """Return when the connection is not full, first come, first served."""
+        while self.is_full:
+            self._roomy.clear()
+            await self._roomy.wait()
+
     def write(self, frame: bytes) -> None:
         """Send `frame` at the end of this loop turn."""
         if self._broken:
@@ -98,7 +111,8 @@ class FdTransport:
     async def drain(self, timeout_s: float) -> None:
         """Wait until everything is sent or cannot be, at most `timeout_s`; nothing more is read."""
         self._stop_reading()
-        self._emptied = self._loop.create_future()
+        if self._emptied is None or self._emptied.done():  # else somebody waits already
+            self._emptied = self._loop.create_future()
         self._tell_emptied()
         await asyncio.wait([self._emptied], timeout=timeout_s)
 
@@ -124,6 +138,7 @@ class FdTransport:
     def _break(self) -> None:
         self._broken = True
         self._out, self._rest, self._unsent_bytes = [], memoryview(b""), 0
+        self._roomy.set()
         self._tell_emptied()
 
     def _readable(self) -> None:
@@ -147,10 +162,9 @@ class FdTransport:
             self._reading.cancel()
 
     def _pause_or_go_on(self) -> None:
-        is_full = self._unsent_bytes > FULL_BYTES
-        if is_full != self._is_paused and self._reading is None and self._reads:
-            self._is_paused = is_full
-            if is_full:
+        if self.is_full != self._is_paused and self._reading is None and self._reads:
+            self._is_paused = self.is_full
+            if self.is_full:
                 self._loop.remove_reader(self._reader)
             else:
                 self._loop.add_reader(self._reader, self._readable)
@@ -186,6 +200,7 @@ class FdTransport:
         self._tell_emptied()
         if self._was_behind and not self._broken and self._unsent_bytes < HIGH_WATER_BYTES // 2:
             self._was_behind = False
+            self._roomy.set()
             self._pause_or_go_on()
             self._on_drained()
 
