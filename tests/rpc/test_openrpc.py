@@ -12,7 +12,7 @@ from jsonschema import Draft7Validator
 from pydantic import BaseModel, ValidationError
 
 from contract import object_of
-from cordisd import errors, shapes, wire
+from cordisd import errors, shapes, stored_shapes, wire
 from cordisd.events import JsonObject
 from cordisd.rpc import initialize
 from cordisd.rpc import params as p
@@ -24,10 +24,13 @@ DESCRIBED = {
     p.Attach: shapes.SessionAttachParams,
     p.Cancel: shapes.SessionCancelParams,
     p.CreateSession: shapes.SessionCreateParams,
+    p.Fork: stored_shapes.SessionForkParams,
     p.GetProfile: shapes.ProfileGetParams,
     p.Nothing: shapes.Empty,
     p.OfSession: shapes.SessionParams,
+    p.Outcome: stored_shapes.SessionOutcomeParams,
     p.Prompt: shapes.SessionPromptParams,
+    p.ReadEvents: stored_shapes.SessionEventsParams,
     p.RenderPreset: shapes.PresetRenderParams,
     p.SelectPreset: shapes.PresetSelectParams,
     p.SetDirectory: shapes.WorkingDirectorySetParams,
@@ -37,7 +40,7 @@ DESCRIBED = {
 ONLY_PUBLISHED = {"SubagentStartedParams", "SubagentFinishedParams"}
 """What published daemons send and this one does not."""
 SAMPLES = [
-    *(True, -1, 0, 1, 1.5, 2**53 - 1, 2**53, "", "x", "drop", [], ["x"], {}, {"x": "y"}),
+    *(True, -1, 0, 1, 1.5, 2**53 - 1, 2**53, "", "x", "drop", "success", [], ["x"], {}, {"x": "y"}),
     *([{"type": "text", "text": "x"}], [{"type": "image"}], [{}]),
 ]
 FIELDS = {  # OpenRPC 1.3: what an object of each kind must have, and what else it may
@@ -153,8 +156,9 @@ def test_every_error_of_the_wire_is_there_and_no_method_has_a_code_twice(found: 
 def test_every_result_is_a_shape_and_every_shape_is_used(found: JsonObject) -> None:
     theirs = {
         name
-        for name, shape in vars(shapes).items()
-        if typing.is_typeddict(shape) and shape.__module__ == shapes.__name__
+        for module in (shapes, stored_shapes)
+        for name, shape in vars(module).items()
+        if typing.is_typeddict(shape) and shape.__module__ == module.__name__
     }
     for method in found["methods"]:
         reference = method["result"]["schema"].get("$ref", "")
@@ -189,7 +193,13 @@ def test_a_model_accepts_nothing_that_its_shape_does_not_describe(model: type[Ba
     documented = Draft7Validator({**object_of(params), "components": document()["components"]})
     fields = {one["name"] for one in params}
     required = {one["name"] for one in params if one["required"]}
-    good = {"sessionId": "x", "path": "x", "preset": "x", "contentBlocks": [{"type": "image"}]}
+    good = {
+        "sessionId": "x",
+        "path": "x",
+        "preset": "x",
+        "contentBlocks": [{"type": "image"}],
+        "class": "unknown",
+    }
     base = {field: good[field] for field in required}
     accepted: set[str] = set()
     for field in fields:
