@@ -82,7 +82,10 @@ def document() -> JsonObject:
         "servers": SERVERS,
         "methods": [_method(name, served, schemas) for name, served in _all(schemas)],
         "x-notifications": [_notification(name, NOTIFICATIONS[name], schemas) for name in wire.NOTIFICATIONS],
-        "components": {"schemas": schemas, "errors": dict(_errors())},
+        "components": {
+            "schemas": schemas,
+            "errors": {one.__name__: _error(one) for one in _errors().values()},
+        },
     }
 
 
@@ -112,7 +115,8 @@ def _all(schemas: dict[str, JsonObject]) -> Iterator[tuple[str, Served]]:
 
 
 def _method(name: str, served: Served, schemas: dict[str, JsonObject]) -> JsonObject:
-    codes = {error.rpc_code: _introducer(error).__name__ for error in (*served.errors, *ANY_METHOD)}
+    known = _errors()
+    codes = {error.rpc_code: known[error.rpc_code].__name__ for error in (*served.errors, *ANY_METHOD)}
     return {
         "name": name,
         **_told(served.text),
@@ -162,18 +166,19 @@ def _content(name: str, required: bool, schema: JsonObject) -> JsonObject:
     return {"name": name, **text, "required": required, "schema": schema}
 
 
-def _errors() -> Iterator[tuple[str, JsonObject]]:
-    """The errors of the wire: the first of the tree that has a code stands for all that inherit it."""
-    yield "ParseError", {"code": -32700, "message": "A line is not JSON in UTF-8."}
+def _errors() -> dict[int, type[errors.CordisError]]:
+    """The errors of the wire by their codes: the first of the tree that has a code stands for the others."""
+    found: dict[int, type[errors.CordisError]] = {}
     todo: list[type[errors.CordisError]] = [errors.CordisError]
     while todo:
         error = todo.pop(0)
         todo += error.__subclasses__()
-        if _introducer(error) is error and error.__module__ == errors.__name__:
-            data = {"data": {"code": error.code_name}} if error.code_name else {}
-            message = unwrap(error.__doc__ or "").partition("\n\n")[0].partition(". ")[0].rstrip(".") + "."
-            yield error.__name__, {"code": error.rpc_code, "message": message, **data}
+        if error.__module__ == errors.__name__:
+            found.setdefault(error.rpc_code, error)
+    return found
 
 
-def _introducer(error: type[errors.CordisError]) -> type[errors.CordisError]:
-    return next(base for base in error.__mro__ if "rpc_code" in base.__dict__)
+def _error(error: type[errors.CordisError]) -> JsonObject:
+    data = {"data": {"code": error.code_name}} if error.code_name else {}
+    message = unwrap(error.__doc__ or "").partition("\n\n")[0].partition(". ")[0].rstrip(".") + "."
+    return {"code": error.rpc_code, "message": message, **data}
