@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from cordisd.cli.output import complain, print_lines, print_out, shown
 from cordisd.cli.progress import printable
 from cordisd.cli.rollout import session_root
 from cordisd.cli.transcript import clock
-from cordisd.errors import CordisError, LogError, SessionBusyError
+from cordisd.errors import CordisError, LogError, SessionBusyError, SessionNotFoundError
 from cordisd.events import JsonObject
 from cordisd.session.disk import cause_of
 from cordisd.session.listing import Listed, look_at
@@ -90,10 +91,11 @@ def _stored(root: Path) -> tuple[list[Listed], list[LogError]]:
     problems: list[LogError] = []
     for found in survey(root):
         if found.is_placed and (found.problem is not None or found.path.parents[2] == root):
-            try:
-                sessions.append(look_at(found))
-            except LogError as problem:
-                problems.append(problem)
+            with contextlib.suppress(SessionNotFoundError):  # removed while we looked
+                try:
+                    sessions.append(look_at(found))
+                except LogError as problem:
+                    problems.append(problem)
     sessions.sort(key=lambda one: (one.header.created_at, one.header.id), reverse=True)
     return sessions, problems
 
@@ -108,8 +110,8 @@ def _prune(sessions: Sequence[Listed], args: Namespace) -> int:
             continue
         try:
             remove(one.path, one.written_ns, dry_run=args.dry_run)
-        except SessionBusyError as busy:
-            complain(busy, kind="note")
+        except (SessionBusyError, SessionNotFoundError) as other:
+            complain(other, kind="note")
         except CordisError as problem:
             failed = True
             complain(problem)
