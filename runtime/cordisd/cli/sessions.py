@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -91,11 +90,12 @@ def _stored(root: Path) -> tuple[list[Listed], list[LogError]]:
     problems: list[LogError] = []
     for found in survey(root):
         if found.is_placed and (found.problem is not None or found.path.parents[2] == root):
-            with contextlib.suppress(SessionNotFoundError):  # removed while we looked
-                try:
-                    sessions.append(look_at(found))
-                except LogError as problem:
-                    problems.append(problem)
+            try:
+                sessions.append(look_at(found))
+            except SessionNotFoundError:
+                continue  # it was removed while we looked
+            except LogError as problem:
+                problems.append(problem)
     sessions.sort(key=lambda one: (one.header.created_at, one.header.id), reverse=True)
     return sessions, problems
 
