@@ -13,7 +13,8 @@ import pytest
 
 from cordisd.mock import MockModelThread, Received, Reply, call, text
 from daemon import Daemon, wait_for_file
-from processes import MARKED_S, children, clean_after_s, left
+from measure import SOON_S, comes
+from processes import children, clean_after_s, left
 from random_calls import RESET, WAS_RESET
 
 pytestmark = [pytest.mark.load, pytest.mark.timeout(1800)]
@@ -84,8 +85,12 @@ def test_a_daemon_killed_in_a_command_leaves_nothing_and_the_session_goes_on(
                 daemon.initialize()
                 if number:
                     daemon.request("session/resume", {"sessionId": "s"})
+                (work / "up").unlink(missing_ok=True)
                 starting(daemon, "s", f"prompt {number}")
-                time.sleep(chance.uniform(0, 0.3))
+                if number % 5:
+                    time.sleep(chance.uniform(0, 0.3))
+                else:  # once all have begun, however slow the machine
+                    wait_for_file(work / "up")
                 n_left.append(len(left(marker)))
                 daemon.process.kill()
                 took.append(clean_after_s(marker))
@@ -152,10 +157,7 @@ def test_when_the_guardian_is_killed_the_daemon_ends_what_it_leaves_and_says_so(
         n_left = len(left(marker)) - 1
         os.kill(guardian, signal.SIGKILL)
         daemon.wait_idle("s")
-        end_s = time.monotonic() + MARKED_S
-        while left(marker).keys() != {daemon.process.pid}:
-            assert time.monotonic() < end_s, left(marker)
-            time.sleep(0.01)
+        assert comes(lambda: left(marker).keys() == {daemon.process.pid}, SOON_S), left(marker)
         assert children(daemon.process.pid) == []
         _, killed, refused = models.states
         assert killed.endswith(f"[shell killed by signal: SIGKILL]\n{RESET}")

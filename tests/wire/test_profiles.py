@@ -14,6 +14,7 @@ from cordisd.agent.profile import LOCK_FILE
 from cordisd.mock import MockModel, MockModelThread, Received, Reply, call, text
 from daemon import Daemon
 from frozen_presets import SHIPPED, freeze, host_daemon, lock, refused
+from measure import PATIENCE_S
 
 MISMATCH = (2301, "profile_hash_mismatch")
 OVERRIDE = (2303, "profile_override_refused")
@@ -287,7 +288,7 @@ def test_presets_that_cannot_be_frozen_are_listed_with_the_reason_and_make_no_se
 def test_a_process_composition_cannot_be_frozen(tmp_path: Path) -> None:
     row = "  - {name: profile, config: {id: one-v1}}\n"
     with host_daemon(tmp_path / "w", tmp_path, "http://127.0.0.1:9", row) as daemon:
-        assert daemon.process.wait(20) == 2
+        assert daemon.process.wait(PATIENCE_S) == 2
     assert b"a profile freezes an agent preset; a process composition has none to freeze" in daemon.stderr
 
 

@@ -8,8 +8,9 @@ import errno
 import logging
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from itertools import chain
 from pathlib import Path
 from typing import Final, Literal
 
@@ -73,14 +74,27 @@ class SessionLogFile:
         if not events:
             return
         try:
-            lines = self._lines(events)
+            lines = self._lines(events, self._next_seq)
         except (TypeError, ValueError, RecursionError) as problem:
             raise self._fail(f"an event cannot be written as JSON: {problem}") from problem
         if self._fd is None:
-            self._create(encode_json(self.header.as_dict()) + b"\n" + lines)
+            self._create([encode_json(self.header.as_dict()) + b"\n" + lines])
         else:
             self._extend(self._fd, lines)
         self._next_seq += len(events)
+
+    def begin(self, seed: Iterable[bytes], seed_length: int, events: Sequence[Event]) -> None:
+        """Make the log with the lines `seed`, which hold `seed_length` events, and then `events`.
+
+        Takes as long as the disk does: call it in a thread, and do nothing else with the file meanwhile.
+
+        Raises:
+            LogWriteError: there is no log, and none can be made with this object any more.
+        """
+        self._check_usable()
+        header = encode_json(self.header.as_dict()) + b"\n"
+        self._create(chain([header], seed, [self._lines(events, seed_length)]))
+        self._next_seq = seed_length + len(events)
 
     async def sync(self) -> None:
         """Return once what was appended would survive a power cut; at once when `fsync` is "never".
@@ -115,6 +129,24 @@ class SessionLogFile:
         finally:
             self._syncing = None
 
+    def read(self, n_bytes: int, offset: int) -> bytes:
+        """At most `n_bytes` of the file from there, also when it has been removed; nothing beyond its end.
+
+        Raises:
+            OSError: as the call gave it.
+        """
+        return b"" if self._fd is None else os.pread(self._fd, n_bytes, offset)
+
+    def reopen(self) -> int | None:
+        """A descriptor of the file for who reads on when this is closed; None before the first append.
+
+        Not a duplicate, which would share the lock, and not by its path, where it may be no longer.
+
+        Raises:
+            OSError: there is none left.
+        """
+        return None if self._fd is None else os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY | os.O_CLOEXEC)
+
     def close(self) -> None:
         """Let go of the file and its lock. Closing twice is harmless."""
         if self._fd is not None:
@@ -130,8 +162,8 @@ class SessionLogFile:
         if self._released is None:
             raise LogWriteError(f"the session log is closed: {self.path}")
 
-    def _lines(self, events: Sequence[Event]) -> bytes:
-        for expected, event in enumerate(events, self._next_seq):
+    def _lines(self, events: Sequence[Event], first_seq: int) -> bytes:
+        for expected, event in enumerate(events, first_seq):
             if event.seq != expected:
                 raise ValueError(f"event {event.type} has seq {event.seq}, but {expected} is next")
         lines = list(pack(events)) if self._pack_chunks else [event.json for event in events]
@@ -167,7 +199,7 @@ class SessionLogFile:
                 f"what has become of its first {self._next_seq} events is unknown",
             )
 
-    def _create(self, content: bytes) -> None:
+    def _create(self, content: Iterable[bytes]) -> None:
         """Make the file under a temporary name, then link it: nobody ever sees half a log.
 
         The disk is not waited for here, where it would stop every session: the next `sync` does, folders too.
@@ -180,7 +212,8 @@ class SessionLogFile:
             fd = _make_file(temporary, made)
             try:
                 lock(fd, self.path)
-                self._disk.write_all(fd, content)
+                for part in content:
+                    self._disk.write_all(fd, part)
                 os.link(temporary, self.path)
             finally:
                 os.unlink(temporary)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from json import JSONDecodeError
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -35,18 +35,31 @@ class LogContent(NamedTuple):
     damage: str | None
 
 
+class Span(NamedTuple):
+    """Which events a line holds: from `seq` on, and before `next_seq`."""
+
+    seq: int
+    next_seq: int
+
+
+Skip = Callable[[bytes], Span | None]
+
+
 class LogReading:
     """A log that is read line by line, up to its first damage. Changes nothing, and keeps no event.
 
     The counts and `damage` are those of what has been read. With `skip_repeats`, lines that repeat an earlier
-    one to the byte are no damage, and left out.
+    one to the byte are no damage, and left out. `skip` is asked about each line: one whose `Span` it gives is
+    left out too, without being decoded.
 
     Raises:
         LogCorruptError: there is no header.
         LogRefusedError: it is of another format.
     """
 
-    def __init__(self, stream: BinaryIO, path: Path, *, skip_repeats: bool = False) -> None:
+    def __init__(
+        self, stream: BinaryIO, path: Path, *, skip_repeats: bool = False, skip: Skip = lambda line: None
+    ) -> None:
         self.header_line = stream.readline()
         self.header = read_header(self.header_line, path)
         self.good_bytes = len(self.header_line)
@@ -56,6 +69,7 @@ class LogReading:
         self._stream = stream
         self._path = path
         self._skips_repeats = skip_repeats
+        self._skip = skip
 
     def events(self) -> Iterator[Event]:
         """Every sound event.
@@ -77,6 +91,11 @@ class LogReading:
             if not line.endswith(b"\n"):
                 self.damage = Damage(_torn(number, line), is_committed=False)
                 return
+            span = self._skip(line)
+            if span is not None and span.seq == self.n_events:
+                self._count(line, span.next_seq)
+                seen.add(hash(line))
+                continue
             try:
                 events = events_of(decode_json(line))
             except UnknownEventError as unknown:
@@ -88,8 +107,7 @@ class LogReading:
             else:
                 first, expected = events[0].seq, self.n_events
                 if first == expected:
-                    self.n_events += len(events)
-                    self.good_bytes += len(line)
+                    self._count(line, first + len(events))
                     seen.add(hash(line))
                     yield line, events
                     continue
@@ -104,6 +122,10 @@ class LogReading:
                     what = f"repeated event {first} at line {number}: expected {expected}"
             self.damage = Damage(what, _ends_a_turn(self._stream))
             return
+
+    def _count(self, line: bytes, n_events: int) -> None:
+        self.n_events = n_events
+        self.good_bytes += len(line)
 
 
 def read_log(stream: BinaryIO, path: Path) -> LogContent:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cordisd.errors import (
     LogCorruptError,
@@ -36,6 +36,9 @@ from cordisd.session.layout import (
 from cordisd.session.names import LOG_NAME, encode_segment, project_key
 from cordisd.session.reading import read_header, read_log
 from cordisd.session.repair import cut_tail, ending_of, remove_temporary
+
+if TYPE_CHECKING:
+    from cordisd.session.pages import LogPages
 
 Events = list[Event]
 Headers = list[SessionHeader]
@@ -70,6 +73,16 @@ class SessionStore:
         self._disk = disk or DiskCalls()
         self._live: set[str] = set()
         self._executor: Executor | None = None
+        self._pages: LogPages | None = None
+
+    @property
+    def pages(self) -> LogPages:
+        """What reads these logs page by page."""
+        if self._pages is None:
+            from cordisd.session.pages import LogPages  # not needed at the start
+
+            self._pages = LogPages()
+        return self._pages
 
     def check(self) -> None:
         """Find out whether logs can be stored here. A root that is missing is made with the first log.
