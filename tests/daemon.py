@@ -16,6 +16,7 @@ from typing import Any
 
 from measure import PATIENCE_S, SOON_S
 
+POLL_S = 0.05
 CLEARED = ("DEEPSEEK_", "OPENAI_", "DSH_", "CORDISD_", "XDG_")
 
 
@@ -44,6 +45,10 @@ class Client:
     def __init__(self, cwd: Path) -> None:
         self.cwd = cwd
         self.frames: list[dict[str, Any]] = []
+        self.asked: dict[int, tuple[str, Any]] = {}
+        """Method and params of each request by its id."""
+        self.lines: list[bytes] | None = None
+        """Every line of output as it came, if a test sets it to a list."""
         self._answers: dict[Any, dict[str, Any]] = {}
         self._next_id = 0
         self._lines: queue.Queue[bytes | None] = queue.Queue()
@@ -53,7 +58,7 @@ class Client:
         defaults = {"cwd": str(self.cwd), "provider": "deepseek-official", "model": "deepseek-v4-flash"}
         return self.request("initialize", {**defaults, **params})
 
-    def request(self, method: str, params: object = None, timeout_s: float = 20) -> dict[str, Any]:
+    def request(self, method: str, params: object = None, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """The result of a request; an error answer raises `AssertionError`."""
         answer = self.ask(method, params, timeout_s)
         assert "result" in answer, answer
@@ -66,7 +71,7 @@ class Client:
         assert "error" in answer, answer
         return answer["error"]["code"], answer["error"]["message"]
 
-    def ask(self, method: str, params: object = None, timeout_s: float = 20) -> dict[str, Any]:
+    def ask(self, method: str, params: object = None, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """The whole answer to a request."""
         number = self.send(method, params)
         return self.wait(lambda: self._answers.get(number), timeout_s)
@@ -88,6 +93,7 @@ class Client:
     def send(self, method: str, params: object = None) -> int:
         """Send a request without waiting; returns its id."""
         self._next_id += 1
+        self.asked[self._next_id] = method, params
         frame: dict[str, Any] = {"jsonrpc": "2.0", "id": self._next_id, "method": method}
         if params is not None:
             frame["params"] = params
@@ -105,14 +111,14 @@ class Client:
         message_id: str = answer["messageId"]
         return message_id
 
-    def run(self, session: str, text: str, timeout_s: float = 30) -> list[dict[str, Any]]:
+    def run(self, session: str, text: str, timeout_s: float = PATIENCE_S) -> list[dict[str, Any]]:
         """Prompt and wait until the session is idle; returns the session's events since the prompt."""
         start = len(self.frames)
         self.prompt(session, text)
         self.wait_idle(session, start, timeout_s)
         return self.events(session, start)
 
-    def wait_idle(self, session: str, start: int = 0, timeout_s: float = 30) -> None:
+    def wait_idle(self, session: str, start: int = 0, timeout_s: float = PATIENCE_S) -> None:
         def idle() -> bool:
             return any(
                 frame.get("method") == "session.status"
@@ -130,13 +136,18 @@ class Client:
             if frame.get("method") == "session.event" and frame["params"]["sessionId"] == session
         ]
 
-    def wait(self, ready: Callable[[], Any], timeout_s: float = 20) -> Any:
-        """Read frames until `ready` gives something; a dead or silent daemon raises with its stderr."""
+    def wait(self, ready: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
+        """Read frames until `ready` gives something; a dead or silent daemon raises with its stderr.
+
+        `ready` may also look at what is no frame: a file, or what has come to a mock.
+        """
         end = time.monotonic() + timeout_s
         while not (found := ready()):
             try:
-                line = self._lines.get(timeout=max(0.01, end - time.monotonic()))
+                line = self._lines.get(timeout=POLL_S)
             except queue.Empty:
+                if time.monotonic() < end:
+                    continue
                 raise AssertionError(
                     f"no answer in {timeout_s} s; last frames {self.frames[-5:]}; {self._state()}"
                 ) from None
@@ -145,17 +156,32 @@ class Client:
                 if found := ready():
                     return found
                 raise AssertionError(f"the connection ended; {self._state()}")
-            frame = json.loads(line)
-            self.frames.append(frame)
-            if "id" in frame and "method" not in frame:
-                self._answers[frame["id"]] = frame
+            self._take(line)
         return found
 
-    def next_line(self, timeout_s: float = 10) -> bytes:
+    def read_what_is_there(self) -> None:
+        """Read what has come so far, without waiting; a frame that a killed daemon did not finish is none."""
+        while not self._lines.empty():
+            line = self._lines.get()
+            if line is None:
+                self._lines.put(None)
+                return
+            if line.endswith(b"\n"):
+                self._take(line)
+
+    def next_line(self, timeout_s: float = PATIENCE_S) -> bytes:
         """The next line of output as it came, not counted among the frames."""
         line = self._lines.get(timeout=timeout_s)
         assert line is not None, "the daemon ended"
         return line
+
+    def _take(self, line: bytes) -> None:
+        if self.lines is not None:
+            self.lines.append(line)
+        frame = json.loads(line)
+        self.frames.append(frame)
+        if "id" in frame and "method" not in frame:
+            self._answers[frame["id"]] = frame
 
     def _read(self, stream: Iterable[bytes]) -> None:
         """Take the lines of `stream` as they come; the work of a thread."""
@@ -246,10 +272,6 @@ class Daemon(Client):
         """The lines of the session's log on disk."""
         [path] = self.sessions.glob(f"*/{session}/session.jsonl")
         return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-    def _state(self) -> str:
-        code = self.process.poll()
-        return f"the daemon {'runs' if code is None else f'ended ({code})'}; stderr: {self.stderr[-4000:]!r}"
 
     def _drain(self) -> None:
         assert self.process.stderr is not None

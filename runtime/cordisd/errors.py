@@ -18,7 +18,8 @@
     │   ├── SessionNotFoundError    -32002  no live or stored session of that id
     │   ├── SessionBusyError        -32003  another process or connection owns it
     │   ├── NotInitializedError     -32004  a request came before `initialize`, or after `shutdown` began
-    │   └── SessionBegunError       -32005  too late: the session has begun
+    │   ├── SessionBegunError       -32005  too late: the session has begun
+    │   └── SessionNotBegunError    -32007  too early: no turn of the session has ended
     ├── PresetError                 -32020  no such preset, or one that cannot be mounted
     │   └── PresetMismatchError     -32021  an agent is not the one that the client requires
     ├── ProfileError                -32603  a frozen profile breaks a rule, or its lock file cannot be read
@@ -27,6 +28,7 @@
     ├── ReplayMismatchError         -32030  a replay does not do what its recording has; carries a diff
     └── LogError                    -32010
         ├── LogWriteError           -32011  an event could not be made durable; ends the session
+        │   └── LogTakenError       -32001  another process was the first to store a session of this id
         ├── LogCorruptError         -32012  damage inside committed data; nothing was changed
         └── LogRefusedError         -32013  a newer or unknown format; nothing was changed
 
@@ -36,11 +38,14 @@ Messages say what was wrong, where, what is allowed and, where it helps, the nea
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+MAX_NAME: Final = 200
+"""No name of ours has so many characters."""
 
 
 class CordisError(Exception):
-    """Root of every error that the runtime raises on purpose."""
+    """Something failed inside the daemon. Root of every error that the runtime raises on purpose."""
 
     rpc_code = -32603
     code_name: str | None = None
@@ -169,6 +174,12 @@ class SessionBegunError(SessionError):
     rpc_code = -32005
 
 
+class SessionNotBegunError(SessionError):
+    """What was asked for needs a turn of the session that has ended."""
+
+    rpc_code = -32007
+
+
 class PresetError(CordisError):
     """There is no such preset, or it cannot be mounted; the message lists those there are, or says why."""
 
@@ -219,6 +230,12 @@ class LogWriteError(LogError):
     rpc_code = -32011
 
 
+class LogTakenError(LogWriteError):
+    """Two processes began sessions of the same id, and the other one was the first to write."""
+
+    rpc_code = SessionExistsError.rpc_code
+
+
 class LogCorruptError(LogError):
     """A log is damaged inside committed data. The file was left untouched."""
 
@@ -233,6 +250,8 @@ class LogRefusedError(LogError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """` (did you mean "x"?)` for the closest of `known`, or nothing when none is close."""
+    if len(word) > MAX_NAME:  # a client's: the look would take a quarter of a second for each million
+        return ""
     from difflib import get_close_matches  # costs 5 ms to import; only errors need it
 
     close = get_close_matches(word, list(known), n=1, cutoff=0.6)

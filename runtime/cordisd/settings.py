@@ -16,6 +16,7 @@ PositiveInt = Annotated[int, Field(ge=1, le=2**53 - 1)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 EnvironmentVariables = dict[
     Annotated[str, StringConstraints(pattern=r"^[^=\x00]+$")],

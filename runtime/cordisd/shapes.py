@@ -1,15 +1,17 @@
 """The shapes of params and results on the wire, by method.
 
 They are `TypedDict`s: they describe, they do not validate. The daemon checks what it receives in `rpc`, the
-SDK the few fields that it relies on.
+SDK the few fields that it relies on. `rpc.discover` shows results and notifications by what is written here.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from cordisd.events import JsonObject, TurnEndReason, Usage
 
+NonEmpty = Annotated[str, {"minLength": 1}]
+TokenLimit = Annotated[int, {"minimum": 1, "maximum": 2**53 - 1}]
 SessionStatus = Literal["running", "idle"]
 QueuePolicy = Literal["drop", "keep"]
 StopReason = Literal[
@@ -17,27 +19,94 @@ StopReason = Literal[
     "structured_output",
     "no_structured_output",
     "turn_limit",
+    "session_turn_limit",
     "token_limit",
     "timeout",
-    "cost_limit",
+    "output_limit",
     "error_limit",
+    "cost_limit",
     "max_tokens",
     "cancelled",
     "error",
 ]
 
+OutcomeClass = Literal[
+    "success",
+    "verifier_failure",
+    "model_failure",
+    "harness_failure",
+    "setup_failure",
+    "timeout",
+    "cancelled",
+    "unknown",
+]
+
+
+class Empty(TypedDict):
+    """Done; there is nothing to tell."""
+
+
+class Limits(TypedDict, total=False):
+    """What ends a run early, and in time; a run is all that follows one user input. All are above 0.
+
+    They are looked at before each model request: the tool calls of the last answer are run, and an answer
+    without calls is the end of a run that has kept its limits. Only the time limits interrupt. Those of a
+    session count its whole life, in earlier processes too. Of two limits of one name the smaller holds.
+    """
+
+    maxTurns: int
+    """Model requests; a request that is retried is one. Stop reason `turn_limit`."""
+    maxModelTokens: int
+    """Tokens read (cached ones too) and written. With a model that does not report them a run fails, with
+    the code USAGE_UNKNOWN. Stop reason `token_limit`."""
+    timeoutSeconds: float
+    """Time by the clock; what is under way when it is over is cancelled. Stop reason `timeout`."""
+    maxToolOutputBytes: int
+    """Bytes of tool results. Stop reason `output_limit`."""
+    maxErrors: int
+    """Failed tool results in a row. Stop reason `error_limit`."""
+    maxCost: float
+    """By the prices of the composition, without which it is refused. Stop reason `cost_limit`."""
+    maxSessionTurns: int
+    """User inputs; those beyond are taken, and not worked on. Stop reason `session_turn_limit`."""
+    maxSessionModelTokens: int
+    sessionTimeoutSeconds: float
+    """Of all runs; the time between them does not count."""
+    maxSessionToolOutputBytes: int
+    maxSessionCost: float
+    noticeSeconds: float
+    """Tell the model, once in a run, when at most so much of the time is left at a request. When that is
+    differs from one time to the next, so a recording of it may not replay."""
+    noticeTurns: int
+    """Tell the model, once in a run, when only so many of its `maxTurns` are left."""
+
+
+class LimitReached(TypedDict):
+    """The limit that has ended a run. `used` is null where the model did not tell, so nobody knows."""
+
+    name: str
+    allowed: float
+    used: float | None
+
 
 class InitializeParams(TypedDict):
     """Defaults of the sessions that this connection creates from now on."""
 
-    cwd: str
-    provider: str
-    model: str
-    maxTokens: NotRequired[int]
-    reasoningEffort: NotRequired[str]
-    preset: NotRequired[str]
-    requirePreset: NotRequired[str]
+    cwd: NonEmpty
+    """Where the tools work, relative to the daemon's own directory."""
+    provider: NonEmpty
+    """Whose model it is: the `provider` of an entry of the composition."""
+    model: NonEmpty
+    maxTokens: NotRequired[TokenLimit]
+    """Most tokens of one answer of the model; without it the provider's default."""
+    reasoningEffort: NotRequired[NonEmpty]
+    """How much the model reasons, in its provider's words; without it the provider's default."""
+    preset: NotRequired[NonEmpty]
+    """The agent of sessions that name none; without it the daemon's default."""
+    requirePreset: NotRequired[NonEmpty]
     """The digest, `sha256:…`, that the agent of every session must have; the request is refused otherwise."""
+    token: NotRequired[str]
+    """What the daemon's `--token-file` holds: a TCP connection must begin with it."""
 
 
 class ServerInfo(TypedDict):
@@ -84,13 +153,34 @@ class InitializeResult(TypedDict):
     maxFrameBytes: NotRequired[int]
 
 
+class OpenRpcDocument(TypedDict):
+    """What the daemon serves, by the OpenRPC specification (https://spec.open-rpc.org).
+
+    The extension `x-notifications` describes what the daemon sends by itself, as methods are described.
+    """
+
+    openrpc: str
+    info: JsonObject
+    servers: list[JsonObject]
+    methods: list[JsonObject]
+    components: JsonObject
+
+
 class SessionParams(TypedDict):
     """Params of the methods that need nothing but the session."""
 
     sessionId: str
 
 
-class SessionCreateParams(TypedDict, total=False):
+class RolloutIdentity(TypedDict, total=False):
+    """What the client calls a session; it is kept in the log's header and given back."""
+
+    rolloutId: str
+    groupId: str
+    attempt: int
+
+
+class SessionCreateParams(RolloutIdentity, total=False):
     """A field left out takes the value of `initialize`; a `sessionId` left out is made up by the daemon."""
 
     sessionId: str
@@ -100,9 +190,8 @@ class SessionCreateParams(TypedDict, total=False):
     provider: str
     model: str
     maxTokens: int
-    rolloutId: str
-    groupId: str
-    attempt: int
+    limits: Limits
+    """The composition may have tighter ones; `session/get` tells which hold."""
 
 
 class SessionCreateResult(AgentIdentity):
@@ -192,6 +281,10 @@ class SessionPromptParams(TypedDict):
     sessionId: str
     contentBlocks: list[JsonObject]
     idempotencyKey: NotRequired[str]
+    maxTurns: NotRequired[int]
+    """Of this prompt's run, as in `Limits`."""
+    timeoutSeconds: NotRequired[float]
+    """Of this prompt's run, as in `Limits`; the time in the queue does not count."""
 
 
 class SessionPromptResult(TypedDict):
@@ -239,7 +332,7 @@ class SessionListResult(TypedDict):
     sessions: list[SessionSummary]
 
 
-class SessionGetResult(AgentIdentity):
+class SessionGetResult(AgentIdentity, RolloutIdentity):
     """One live session. `usage` is summed over its turns; `lastSeq` is -1 before the first event."""
 
     sessionId: str
@@ -247,12 +340,21 @@ class SessionGetResult(AgentIdentity):
     cwd: str
     provider: str
     model: str
+    limits: Limits
+    """Those that hold: of the session and of the composition."""
     usage: Usage
+    cost: float | None
+    """By the prices of the composition; null where the model has none, or did not report its tokens."""
     turns: int
     lastSeq: int
-    rolloutId: NotRequired[str]
-    groupId: NotRequired[str]
-    attempt: NotRequired[int]
+    outcome: Outcome | None
+    """What `session/outcome` said last."""
+
+
+Outcome = TypedDict(
+    "Outcome", {"class": OutcomeClass, "reward": NotRequired[float], "data": NotRequired[JsonObject]}
+)
+"""What has become of a session, as its harness sees it; the daemon never says `success` by itself."""
 
 
 class WorkingDirectorySetParams(TypedDict):
@@ -268,15 +370,30 @@ class WorkingDirectoryResult(TypedDict):
     cwd: str
 
 
+class LoggedEvent(TypedDict):
+    """One record of a session's log, format 0."""
+
+    type: str
+    seq: int
+    """Its place in the log, from 0 without gaps; `session/end-seed` takes one too and is never sent."""
+    time: int
+    """Milliseconds since the epoch."""
+    data: JsonObject
+    sourceEventSeqs: NotRequired[list[int]]
+    surfaceOp: NotRequired[Literal["append"] | JsonObject]
+    """On what is part of the model's history, and only there."""
+    ignorable: NotRequired[bool]
+
+
 class SessionEventParams(TypedDict):
     """Every appended event of every session of the connection, in append order."""
 
     sessionId: str
-    event: JsonObject
+    event: LoggedEvent
 
 
 class SessionStatusParams(TypedDict):
-    """Says nothing about the outcome of a turn."""
+    """Whether the session works now; it says nothing about the outcome of a turn."""
 
     sessionId: str
     status: SessionStatus
@@ -288,9 +405,10 @@ class SessionCompletedParams(TypedDict):
     sessionId: str
     messageId: str
     turn: int | None
-    """None: the prompt had no turn, because the log could not be written any more."""
+    """Null: the prompt had no turn, because the log could not be written any more."""
     reason: TurnEndReason
     stopReason: StopReason
+    limit: NotRequired[LimitReached]
 
 
 class SubagentStartedParams(TypedDict):

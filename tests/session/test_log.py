@@ -74,6 +74,25 @@ def test_events_of_one_loop_turn_are_one_write_and_delivered_after_it() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("n_written", [0, 1])
+def test_a_log_has_begun_when_something_of_it_stays(n_written: int) -> None:
+    async def scenario() -> None:
+        disk = Disk()
+        log = SessionLog(disk, on_failure=lambda _: None)
+        assert not log.has_begun
+        for _ in range(n_written):
+            log.append("turn/start", {"turn": 1})
+        log.flush()
+        disk.full = True
+        for _ in range(2):
+            log.append("turn/end", {"turn": 1})
+            log.flush()
+        assert log.has_begun == (n_written > 0)
+        assert log.next_seq == n_written + 1
+
+    asyncio.run(scenario())
+
+
 def test_a_failed_write_is_told_once_and_its_events_reach_nobody() -> None:
     async def scenario() -> None:
         disk, seen, failures = Disk(), [], []

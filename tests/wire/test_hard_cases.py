@@ -17,7 +17,7 @@ import pytest
 
 from cordisd.mock import Hang, MockModelThread, RawReply, call, calls, delta, error, text
 from cordisd.session.layout import is_locked
-from daemon import Daemon, clean_environment
+from daemon import Daemon, clean_environment, wait_for_file
 from measure import PATIENCE_S, SOON_S
 from processes import children, descendants, gone
 
@@ -92,15 +92,14 @@ def test_a_number_that_is_no_number_is_refused_before_it_reaches_a_log(tmp_path:
 def test_moving_a_session_does_not_wait_for_the_command_that_runs(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     script = [
-        call("c1", "bash", {"command": f"{UNTIL_GO}; pwd"}),
+        call("c1", "bash", {"command": f"touch begun; {UNTIL_GO}; pwd"}),
         call("c2", "bash", {"command": "pwd"}),
         text("end"),
     ]
     with MockModelThread([*script, text("more")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "go")
-        daemon.wait(lambda: "tool/call" in kinds(daemon))
-        time.sleep(0.3)
+        wait_for_file(tmp_path / "begun")
         daemon.request("session/working-directory/set", {"sessionId": "s", "path": "sub"})
         daemon.prompt("s", "queued")
         assert "tool/result" not in kinds(daemon)
@@ -201,7 +200,7 @@ def test_requests_may_come_from_a_file(tmp_path: Path) -> None:
                 env=clean_environment(DSH_SESSION_ROOT=str(tmp_path / "logs")),
                 stdin=file,
                 capture_output=True,
-                timeout=20,
+                timeout=PATIENCE_S,
             )
         assert (done.returncode, done.stderr) == (0, b"")
         assert len(done.stdout.splitlines()) == n_answers
@@ -248,7 +247,7 @@ def test_a_session_closed_while_its_reader_is_behind_is_still_told_to_the_end(tm
         wait_for_the_end_in_the_log(daemon)
         closing = daemon.send("session/close", {"sessionId": "s"})
         wait_for_the_end_in_the_log(daemon, closed=True)
-        daemon.wait(lambda: any(f.get("method") == "session.completed" for f in daemon.frames), 30)
+        daemon.wait(lambda: any(f.get("method") == "session.completed" for f in daemon.frames), PATIENCE_S)
         assert_answered_before_the_end_was_told(daemon, closing)
         events = daemon.events("s")
         assert [event["seq"] for event in events] == list(range(len(events)))
@@ -408,7 +407,8 @@ def test_a_session_resumed_while_its_reader_is_behind_is_told_in_order_and_once(
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("more")})
         wait_for_the_end_in_the_log(daemon, 2)
         daemon.wait(
-            lambda: sum(f.get("method") == "session.completed" for f in daemon.frames) == 2, timeout_s=30
+            lambda: sum(f.get("method") == "session.completed" for f in daemon.frames) == 2,
+            timeout_s=PATIENCE_S,
         )
         assert_answered_before_the_end_was_told(daemon, resuming)
         seqs = [event["seq"] for event in daemon.events("s")]

@@ -187,7 +187,7 @@ class Host:
             await live.close()
         finally:
             del self.live[session_id]
-            if live.session.log.path is None or live.session.log.next_seq > 0:
+            if live.session.log.path is None or live.session.log.has_begun:
                 self.closed_ids.add(session_id)  # with no event there is no log: the id is free again
             self.on_close(live)
 

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from cordisd.agent.agent import Agent
+from cordisd.agent.eviction import Eviction
 from cordisd.agent.run import Runner
 from cordisd.agent.settings import SessionSettings
 from cordisd.session.session import Session, new_message
@@ -21,6 +22,7 @@ class Live:
     agent: Agent
     settings: SessionSettings
     runner: Runner
+    eviction: Eviction
     owner: object
 
     def move(self, cwd: str) -> None:
@@ -37,6 +39,7 @@ class Live:
 
     async def close(self) -> None:
         """Let go of all that a stopped session owns; a failing part is logged and the rest goes on."""
+        self.eviction.close()
         try:
             await self.session.settle(timeout_s=0.2)
             for close in (self.session.scope.close, self.session.realm.close):

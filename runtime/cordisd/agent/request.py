@@ -94,7 +94,6 @@ def log_answer(
     }
     if answer.usage is not None:
         data["usage"] = answer.usage
-        session.memory.count_usage(answer.usage)
     session.add("assistant/message", data | marks, sources=answer.seqs)
 
 
@@ -113,10 +112,13 @@ async def ask_model(session: Session, turn: int, step: int, request: ModelReques
         except asyncio.CancelledError:
             if content := answer.partial():
                 log_answer(session, turn, step, answer, content, interrupted=True)
+            else:
+                _count_usage(session, answer)
             raise
         failure = answer.finish["reason"].get("failure")
         if failure is None:
             return answer
+        _count_usage(session, answer)
         retry += 1
         await _back_off(session, turn, step, policy, retry, failure, time.monotonic() - began_s)
 
@@ -128,6 +130,11 @@ async def _stream(session: Session, turn: int, step: int, request: ModelRequest,
             for chunk in batch:
                 data = {"turn": turn, "step": step, "chunk": chunk}
                 answer.take(chunk, log.append("assistant/chunk", data).seq)
+
+
+def _count_usage(session: Session, answer: Answer) -> None:
+    """Count the tokens of an attempt that no message tells of; `restore` finds them in its chunks."""
+    session.memory.spent.count(answer.usage or {}, (session.config.provider, session.config.model))
 
 
 async def _back_off(

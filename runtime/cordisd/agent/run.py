@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from cordisd.agent import inbox
-from cordisd.agent.request import ModelError
+from cordisd.agent.budget import Budget, Limits, PriceOf, cost, tightest
+from cordisd.agent.outcome import Ending, aborted, failed, stopped
 from cordisd.agent.settings import LoopSettings
 from cordisd.agent.turn import run_turn, take_messages
-from cordisd.errors import (
-    CordisError,
-    LogWriteError,
-    ProfileHashMismatchError,
-    ProfileOverrideError,
-    ReplayMismatchError,
-    SessionError,
-    UnsupportedContentError,
-)
-from cordisd.events import Failure, JsonObject
+from cordisd.errors import CordisError, LogWriteError, SessionError
+from cordisd.events import JsonObject
 from cordisd.services.traffic import TurnStart
 from cordisd.session.session import Session, new_message
 
 logger = logging.getLogger(__name__)
-
-STOP_REASONS: Final = {
-    "completed": "completed",
-    "max-tokens": "max_tokens",
-    "error": "error",
-    "aborted": "cancelled",
-}
-"""Our stop reason for each published kind of `turn/end` reason."""
 
 
 class Cancelled(NamedTuple):
@@ -49,24 +35,32 @@ class Runner:
 
     session: Session
     settings: LoopSettings = field(default_factory=LoopSettings)
+    limits: Limits = field(default_factory=dict)
+    """Those of each run and of the session; a prompt may bring tighter ones of its own."""
+    price_of: PriceOf = lambda provider, model: None
+    on_idle: Callable[[], None] = lambda: None
+    """Called when the session has become idle."""
     _driver: asyncio.Task[None] | None = None
-    _turn: asyncio.Task[JsonObject] | None = None
-    _abort: JsonObject | None = None
-    """The reason with which the running turn is to end early."""
+    _turn: asyncio.Task[Ending] | None = None
+    _abort: Ending | None = None
+    """With which the running turn is to end early."""
     _started: bool = False
     """Whether the running turn has begun on its first step: only then can its task be cancelled."""
     _closed: bool = False
 
-    def prompt(self, content: list[JsonObject], idempotency_key: str | None = None) -> str:
+    def prompt(
+        self, content: list[JsonObject], idempotency_key: str | None = None, limits: Limits | None = None
+    ) -> str:
         """Queue a prompt and start its turn if the session is idle; returns the message id.
 
-        A key that was used before returns that prompt's id and queues nothing; if its turn has ended, the
-        outcome is announced again.
+        `limits` hold for its run, besides those of the session. A key that was used before returns that
+        prompt's id and queues nothing; if its turn has ended, the outcome is announced again.
 
         Raises:
             SessionError: the session is closed, or its log cannot be written.
         """
         self._check_open()
+        assert not self.session.is_evicted
         memory = self.session.memory
         if idempotency_key is not None and idempotency_key in memory.prompt_ids:
             first_id = memory.prompt_ids[idempotency_key]
@@ -76,6 +70,8 @@ class Runner:
         source: JsonObject = {"kind": "user"}
         if idempotency_key is not None:
             source["idempotencyKey"] = idempotency_key
+        if limits:
+            source["limits"] = limits
         message = new_message(content, source)
         inbox.insert(self.session, "next-turn", message)
         message_id: str = message["id"]
@@ -98,9 +94,15 @@ class Runner:
         """Empty the inbox (unless `keep_queue`) and end the running turn; the first cause wins."""
         dropped = [] if keep_queue else inbox.drop(self.session)
         running = self._turn is not None and not self._turn.done()
-        if running and self._abort is None:
-            self._end_early({"kind": "aborted", "reason": {"kind": reason}})
+        self._end_early(aborted(reason))
         return Cancelled(self.session.memory.turn if running else None, dropped)
+
+    def cost(self) -> float | None:
+        """What the session has cost so far; None where the tokens or their prices are not known."""
+        config, spent = self.session.config, self.session.memory.spent
+        if spent.unmetered or self.price_of(config.provider, config.model) is None:
+            return None
+        return cost(spent.usage, self.price_of)
 
     async def ended(self, timeout_s: float) -> None:
         """Wait for the running turn and for what its tools still clean up, at most `timeout_s`."""
@@ -114,7 +116,8 @@ class Runner:
         """End the running turn because the log cannot be written any more."""
         logger.error("session %s ends: %s", self.session.id, error)
         if self._turn is not None and not self._turn.done():
-            self._end_early(_failed(error))
+            self._abort = None  # whatever else was to end it: this is what its client has to know
+        self._end_early(failed(error))
 
     async def stop(self, reason: str) -> None:
         """End the running turn, drop the inbox and take no more prompts; returns when the driver is done."""
@@ -123,9 +126,12 @@ class Runner:
         if self._driver is not None:
             await asyncio.wait([self._driver])
 
-    def _end_early(self, reason: JsonObject) -> None:
-        self._abort = reason
-        if self._started and self._turn is not None:
+    def _end_early(self, ending: Ending) -> None:
+        """End the running turn, if there is one, with the first cause that comes."""
+        if self._turn is None or self._turn.done() or self._abort is not None:
+            return
+        self._abort = ending
+        if self._started:
             self._turn.cancel()
 
     def _check_open(self) -> None:
@@ -142,8 +148,7 @@ class Runner:
 
     def _open_turn(self) -> None:
         memory = self.session.memory
-        memory.turn += 1
-        self.session.log.append("turn/start", {"turn": memory.turn})
+        memory.spent.take(self.session.log.append("turn/start", {"turn": memory.turn + 1}))
         claimed = inbox.claim(self.session, first_step=True)
         memory.take(claimed)
         self._abort, self._started = None, False
@@ -162,38 +167,62 @@ class Runner:
         finally:
             self._driver = None
             session.set_status("idle")
+            self.on_idle()
 
     def _refuse_queue(self, failure: LogWriteError) -> None:
         """Tell each prompt that waits that it will never run."""
         session = self.session
         for message in session.memory.inbox["next-turn"]:
-            self._announce(message["id"], {"turn": None, "reason": _failed(failure), "stopReason": "error"})
+            self._announce(message["id"], failed(failure).data(None))
         session.memory.inbox["next-turn"].clear()
 
-    async def _outcome(self) -> JsonObject:
-        """The reason with which the running turn ended."""
+    async def _outcome(self) -> Ending:
+        """How the running turn ended."""
         assert self._turn is not None
         await asyncio.wait([self._turn])
         if not self._turn.cancelled():
             return self._turn.result()
-        return self._abort or {"kind": "aborted", "reason": {"kind": "disposed"}}
+        return self._abort or aborted("disposed")
 
-    async def _run_turn(self, turn: int, claimed: list[JsonObject]) -> JsonObject:
+    async def _run_turn(self, turn: int, claimed: list[JsonObject]) -> Ending:
         self._started = True
         try:
-            if self._abort is not None:  # cancelled before its first step: what was said stays said
+            budget = self._budget(claimed)
+            stop = budget.stop() if budget is not None else None
+            early = self._abort or (stopped(stop) if stop is not None else None)
+            if early is not None:  # before its first step: what was said stays said
                 take_messages(self.session, turn, claimed)
                 self._begin(turn, claimed)
-                return self._abort
+                return early
             self._begin(turn, claimed)
-            return {"kind": await run_turn(self.session, turn, claimed, self.settings)}
-        except ModelError as error:
-            return {"kind": "error", "error": error.failure}
+            with self._timed(budget):
+                return await run_turn(self.session, turn, claimed, self.settings, budget)
         except CordisError as error:
-            return _failed(error)
+            return failed(error)
         except Exception as error:
             logger.exception("session %s: turn %d failed", self.session.id, turn)
-            return _failed(error)
+            return failed(error)
+
+    def _budget(self, claimed: list[JsonObject]) -> Budget | None:
+        """The budget of the run that begins with the messages `claimed`; None: nothing limits it."""
+        own = [message["source"]["limits"] for message in claimed if "limits" in message["source"]]
+        limits = tightest(self.limits, *own)
+        return Budget(limits, self.session.memory.spent, self.price_of) if limits else None
+
+    @contextmanager
+    def _timed(self, budget: Budget | None) -> Iterator[None]:
+        """End the turn when its time is over."""
+        left = budget.time_left() if budget is not None else None
+        if budget is None or left is None:
+            yield
+            return
+        seconds, limit = left
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(seconds, lambda: self._end_early(stopped(budget.out_of_time(limit))))
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _begin(self, turn: int, claimed: list[JsonObject]) -> None:
         """Tell the taps of the turn and its prompt."""
@@ -214,32 +243,31 @@ class Runner:
         for tap in session.traffic.taps:
             tap.begin_turn(start)
 
-    async def _end_turn(self, reason: JsonObject) -> None:
+    async def _end_turn(self, ending: Ending) -> None:
         """Log the end, make it durable, then tell the clients which prompt it was."""
-        session, turn = self.session, self.session.memory.turn
-        reason = self._tell_end(turn, reason)
-        data = {"turn": turn, "reason": reason, "stopReason": STOP_REASONS[reason["kind"]]}
+        session, memory = self.session, self.session.memory
+        data = self._tell_end(memory.turn, ending).data(memory.turn)
         failed_before = session.log.failure is not None
-        session.log.append("turn/end", data)
+        memory.spent.take(session.log.append("turn/end", data))
         await session.log.sync()
         failure = session.log.failure
         if failure is not None and not failed_before:  # this very end did not reach the disk
-            data = {"turn": turn, "reason": _failed(failure), "stopReason": "error"}
+            data = failed(failure).data(memory.turn)
             session.log.append("turn/end", data)
-        session.memory.note_outcome(data)
-        self._announce(session.memory.prompt_id, data)
+        memory.note_outcome(data)
+        self._announce(memory.prompt_id, data)
 
-    def _tell_end(self, turn: int, reason: JsonObject) -> JsonObject:
-        """The reason with which the turn ends once the taps know of it: they can fail it."""
+    def _tell_end(self, turn: int, ending: Ending) -> Ending:
+        """How the turn ends once the taps know of it: they can fail it."""
         for tap in self.session.traffic.taps:
             try:
-                tap.end_turn(self.session.id, turn, STOP_REASONS[reason["kind"]])
+                tap.end_turn(self.session.id, turn, ending.stop_reason)
             except CordisError as error:
-                if reason["kind"] in ("error", "aborted"):
+                if ending.is_failure:
                     logger.error("session %s: turn %d: %s", self.session.id, turn, error)
                 else:
-                    reason = _failed(error)
-        return reason
+                    ending = failed(error)
+        return ending
 
     def _announce(self, message_id: str | None, data: JsonObject) -> None:
         """Tell the clients the outcome of a prompt."""
@@ -247,21 +275,3 @@ class Runner:
         self.session.log.announce(
             "session.completed", {"sessionId": session_id, "messageId": message_id, **data}
         )
-
-
-def _failed(error: Exception) -> JsonObject:
-    match error:
-        case LogWriteError():
-            code = "LOG_WRITE_FAILED"
-        case UnsupportedContentError():
-            code = "UNSUPPORTED_CONTENT"
-        case ProfileHashMismatchError():
-            code = "PROFILE_HASH_MISMATCH"
-        case ReplayMismatchError():
-            code = "REPLAY_MISMATCH"
-        case ProfileOverrideError():
-            code = "PROFILE_OVERRIDE_REFUSED"
-        case _:
-            code = "UNKNOWN"
-    failure: Failure = {"message": str(error) or type(error).__name__, "code": code}
-    return {"kind": "error", "error": failure}

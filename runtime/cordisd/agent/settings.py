@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from cordisd.agent.budget import Limits
 from cordisd.services.models import RequestConfig
 
 
@@ -26,3 +27,15 @@ class SessionSettings(NamedTuple):
     """Name of a preset; None: the daemon's default agent."""
     required_digest: str | None = None
     """The digest that the agent of every such session must have."""
+
+
+class SessionLimits(NamedTuple):
+    """Limits of every session of a daemon; a client can only tighten them."""
+
+    limits: Limits
+
+
+class EvictionSettings(NamedTuple):
+    """When idle sessions give up what their logs can tell again."""
+
+    after_s: float

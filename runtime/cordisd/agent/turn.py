@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from cordisd.agent import inbox
+from cordisd.agent.budget import Budget
 from cordisd.agent.calls import refuse_calls, run_calls
 from cordisd.agent.fingerprint import sha256
+from cordisd.agent.outcome import Ending, stopped
 from cordisd.agent.profile import Profile
 from cordisd.agent.request import Answer, ask_model, log_answer
 from cordisd.agent.settings import LoopSettings
@@ -18,32 +19,49 @@ from cordisd.services.prompt import Assembly, PromptRegistry, interpolate, rende
 from cordisd.services.tools import Tool, ToolRegistry, ToolSchema
 from cordisd.session.session import Session, new_message
 
-TurnResult = Literal["completed", "max-tokens"]
-
 
 async def run_turn(
-    session: Session, turn: int, claimed: list[JsonObject], settings: LoopSettings
-) -> TurnResult:
-    """Run the steps of a turn that began with the messages `claimed`.
+    session: Session,
+    turn: int,
+    claimed: list[JsonObject],
+    settings: LoopSettings,
+    budget: Budget | None = None,
+) -> Ending:
+    """Run the steps of a turn that began with the messages `claimed`, as far as `budget` goes.
 
     Raises:
         PromptError: the prompt cannot be assembled (before the step opens) or rendered (within it).
         ModelError: a model request failed for good.
     """
-    result: TurnResult = "completed"
+    kind = "completed"
     step = 0
     while True:
         step += 1
         tools = session.scope.get(ToolRegistry).all()
         assembly = assemble(session, tools)
+        if budget is not None:
+            claimed += _take_notice(session, budget)
+            budget.n_requests += 1
         answer = await _step(session, turn, step, claimed, assembly, tools, settings)
         await session.log.end_step()
         if answer.reason == "max-tokens":
-            result = "max-tokens"
+            kind = "max-tokens"
         ran_tools = bool(answer.calls) and answer.reason != "max-tokens"
         if not ran_tools and not session.memory.inbox["next-step"]:
-            return result
+            return Ending({"kind": kind})
+        if budget is not None and (stop := budget.stop()) is not None:
+            return stopped(stop)
         claimed = inbox.claim(session, first_step=False)
+
+
+def _take_notice(session: Session, budget: Budget) -> list[JsonObject]:
+    """The message that says how little is left, if it is time: by way of the inbox, as every message."""
+    notice = budget.notice()
+    if notice is None:
+        return []
+    message = new_message([{"type": "text", "text": notice}], {"kind": "limit-notice"})
+    inbox.insert(session, "next-step", message)
+    return inbox.claim(session, first_step=False)
 
 
 def assemble(session: Session, tools: Mapping[str, Tool]) -> Assembly:

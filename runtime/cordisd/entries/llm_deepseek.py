@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
-from cordisd.entries.openai import ModelRow, seconds_or_none, served
+from cordisd.entries.openai import ModelRow, PriceRow, priced, seconds_or_none, served
 from cordisd.events import JsonObject
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
@@ -45,6 +45,8 @@ class LlmDeepseekConfig(EntryConfig):
     """Context window in tokens of models that the catalog does not list."""
     models: list[ModelRow] = []
     """Known models and their limits."""
+    prices: dict[str, PriceRow] = {}
+    """Prices by model, for `maxCost` and the cost in `session/get`; never sent."""
     stream_idle_timeout_ms: Milliseconds = 300_000
     """A stream silent for this long has failed; comments count as life. 0: never."""
     retry_policy: RetryPolicy = RetryPolicy()
@@ -94,13 +96,14 @@ class LlmDeepseekEntry(Entry):
     async def mount(self, scope: Scope) -> AsyncIterator[None]:
         """Serve the provider; the key's variable becomes a secret of the daemon."""
         config = self.config
-        other = ModelInfo(config.default_context_window, config.max_tokens, config.reasoning_effort)
+        info = ModelInfo(config.default_context_window, config.max_tokens, config.reasoning_effort)
+        other = CatalogModel(info, EFFORTS)
         settings = ChatSettings(
             provider=PROVIDER,
             find_endpoint=config.find_endpoint,
             parameters=config.request_parameters,
-            models={row.id: config.catalog_model(row) for row in config.models},
-            other_models=CatalogModel(other, EFFORTS),
+            models=priced({row.id: config.catalog_model(row) for row in config.models}, other, config.prices),
+            other_models=other,
             idle_timeout_s=seconds_or_none(config.stream_idle_timeout_ms),
             retry_policy=config.retry_policy,
         )

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,6 +18,7 @@ from cordisd.services.chat.adapter import CatalogModel, ChatAdapter, ChatSetting
 from cordisd.services.models import (
     ModelInfo,
     ModelRegistry,
+    Prices,
     RequestConfig,
     check_parameters,
     limit_name,
@@ -26,6 +27,8 @@ from cordisd.services.retry import RetryPolicy
 from cordisd.services.secrets import SecretNames
 from cordisd.services.traffic import Traffic
 from cordisd.settings import EntryConfig, Milliseconds, PositiveInt
+
+Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 _OWN_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 
@@ -51,6 +54,17 @@ class ModelRow(EntryConfig):
     """Reasoning effort, sent unless the client sets another."""
 
 
+class PriceRow(EntryConfig):
+    """What a million tokens of a model cost, in any currency: that of `maxCost`."""
+
+    input: Price
+    """Of the prompt."""
+    cached_input: Price | None = None
+    """Of the part of the prompt that the server had in its cache; absent: as the rest."""
+    output: Price
+    """Of the answer, reasoning included."""
+
+
 class OpenAIConfig(EntryConfig):
     """Configuration of the `openai` entry. A request holds what is written here, and nothing else."""
 
@@ -58,6 +72,8 @@ class OpenAIConfig(EntryConfig):
     """The provider name that clients choose this model entry by."""
     models: list[ModelRow] = []
     """Known models and their limits."""
+    prices: dict[str, PriceRow] = {}
+    """Prices by model, for `maxCost` and the cost in `session/get`; never sent."""
     base_url: str | None = None
     """Base URL; absent: that of DEEPSEEK_BASE_URL / DEEPSEEK_API_KEY if either is set, else of OPENAI_…"""
     api_key_env: str | None = Field(default=None, min_length=1)
@@ -134,12 +150,14 @@ class OpenAIEntry(Entry):
         """Serve the provider; the key's variable becomes a secret of the daemon."""
         config = self.config
         limits = _written(config.parameters)
+        other = CatalogModel(limits)
+        models = {row.id: _catalog_model(row, limits) for row in config.models}
         settings = ChatSettings(
             provider=config.provider,
             find_endpoint=config.find_endpoint,
             parameters=partial(request_parameters, config.parameters),
-            models={row.id: _catalog_model(row, limits) for row in config.models},
-            other_models=CatalogModel(limits),
+            models=priced(models, other, config.prices),
+            other_models=other,
             headers=config.headers,
             wire_arguments=config.wire_arguments,
             idle_timeout_s=seconds_or_none(config.stream_idle_timeout_ms),
@@ -178,6 +196,18 @@ def request_parameters(written: JsonObject, config: RequestConfig) -> tuple[Json
     if config.reasoning_effort is not None:
         parameters["reasoning_effort"] = config.reasoning_effort
     return {}, parameters
+
+
+def priced(
+    models: dict[str, CatalogModel], other: CatalogModel, prices: Mapping[str, PriceRow]
+) -> dict[str, CatalogModel]:
+    """The catalog with the prices in it; a priced model that it does not list is as `other`."""
+    found = dict(models)
+    for model, row in prices.items():
+        info, efforts = models.get(model, other)
+        prices_of_it = Prices(row.input, row.output, row.cached_input)
+        found[model] = CatalogModel(info._replace(prices=prices_of_it), efforts)
+    return found
 
 
 def seconds_or_none(limit_ms: float) -> float | None:

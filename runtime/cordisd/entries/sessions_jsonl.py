@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from cordisd.agent.settings import EvictionSettings
 from cordisd.kernel.entry import Entry
 from cordisd.kernel.scope import Scope
 from cordisd.session.file import FsyncPolicy
 from cordisd.session.root import default_root
 from cordisd.session.store import SessionStore
-from cordisd.settings import EntryConfig, NonNegativeInt
+from cordisd.settings import EntryConfig, NonNegativeInt, PositiveSeconds
 
 
 class SessionsJsonlConfig(EntryConfig):
@@ -28,6 +29,9 @@ class SessionsJsonlConfig(EntryConfig):
     fsync: FsyncPolicy = "turn"
     """When the disk is waited for: at the end of each `step`, of each `turn`, or `never`. A killed daemon
     loses nothing in any case; this is about power cuts."""
+    evict_after_seconds: PositiveSeconds | None = None
+    """A session idle for so long gives up its history, which a later prompt reads back from the log; its
+    shells live on. Null: never."""
     compression: Literal["none"] = "none"
     """Logs are plain here; `zstd`, the default of the published entry, is refused."""
     write_batch_max_delay_ms: NonNegativeInt | None = None
@@ -64,6 +68,8 @@ class SessionsJsonlEntry(Entry):
         )
         store.check()
         scope.provide(SessionStore, store)
+        if config.evict_after_seconds is not None:
+            scope.provide(EvictionSettings, EvictionSettings(config.evict_after_seconds))
         try:
             yield
         finally:

@@ -20,6 +20,7 @@ OURS: Final[Mapping[str, str]] = {
     "agent": "cordisd.entries.agent:AgentEntry",
     "bash": "cordisd.entries.bash:BashEntry",
     "host-section": "cordisd.entries.section:HostSectionEntry",
+    "limits": "cordisd.entries.limits:LimitsEntry",
     "openai": "cordisd.entries.openai:OpenAIEntry",
     "persona": "cordisd.entries.persona:PersonaEntry",
     "presets": "cordisd.entries.presets:PresetsEntry",

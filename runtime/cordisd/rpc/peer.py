@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,7 @@ from cordisd.errors import (
 )
 from cordisd.events import JsonObject, encode_json
 from cordisd.rpc.feeds import Feeds
-from cordisd.rpc.frames import OVERSIZE, FrameSplitter, response_frame
+from cordisd.rpc.frames import OVERSIZE, FrameSplitter, encode_answer, response_frame
 from cordisd.rpc.initialize import initialize
 from cordisd.rpc.requests import error_body, kind_of, read_frame, readable_id
 from cordisd.rpc.transports import FdTransport
@@ -213,7 +213,7 @@ class Peer:
         answers = await asyncio.gather(*(self._member(frame) for frame in frames))
         answered = [answer for answer in answers if answer is not None]
         if answered:
-            self._transport.write(encode_json(answered) + b"\n")
+            self._transport.write(b"[%b]\n" % b",".join(map(encode_answer, answered)))
         if any(
             answer is not None and "result" in answer and frame["method"] == SHUTDOWN
             for frame, answer in zip(frames, answers, strict=True)
@@ -248,7 +248,7 @@ class Peer:
             told = error or type(error).__name__
             return error_body(CordisError(f"{method} failed inside the daemon: {told}"))
 
-    async def _result(self, method: str, params: JsonObject) -> JsonObject:
+    async def _result(self, method: str, params: JsonObject) -> Mapping[str, Any]:
         if method == INITIALIZE:
             async with self._initializing:
                 self._settings, answer = await initialize(self.host, params)

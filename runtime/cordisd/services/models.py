@@ -94,12 +94,29 @@ class ModelRequest(NamedTuple):
     """Tool-call ids that the session has used; a new call gets another one."""
 
 
+class Prices(NamedTuple):
+    """What a million tokens of a model cost, in whatever currency the composition has in mind."""
+
+    input: float
+    output: float
+    cached_input: float | None = None
+    """Of input that the server had in its cache; None: as other input."""
+
+    def cost(self, usage: Mapping[str, int]) -> float:
+        """What these tokens, by the names of `Usage`, cost."""
+        cached_price = self.input if self.cached_input is None else self.cached_input
+        read = usage.get("inputTokens", 0) * self.input + usage.get("cacheReadTokens", 0) * cached_price
+        return (read + usage.get("outputTokens", 0) * self.output) / 1_000_000
+
+
 class ModelInfo(NamedTuple):
     """What an adapter tells of one model before it is asked. `context_window` in tokens."""
 
     context_window: int | None = None
     max_tokens: int | None = None
     reasoning_effort: str | None = None
+    prices: Prices | None = None
+    """None: nobody has said what it costs."""
 
 
 class ModelAdapter(Protocol):
@@ -125,7 +142,10 @@ class ModelAdapter(Protocol):
         return dict(config.parameters)
 
     def encode_message(self, message: JsonObject) -> bytes | None:
-        """One surface message (user, assistant or tool) as JSON for this provider; None to leave it out."""
+        """One surface message (user, assistant or tool) as JSON for this provider; None to leave it out.
+
+        Always the same for the same message. May be called in another thread.
+        """
         return encode_json(message)
 
     def encode_request(self, request: ModelRequest) -> bytes:
@@ -176,6 +196,11 @@ class ModelRegistry:
                 f"registered providers: {known}"
             )
         return self._adapters[provider]
+
+    def prices(self, provider: str, model: str) -> Prices | None:
+        """What a model costs; None if nobody has said so, or nobody serves it any more."""
+        adapter = self._adapters.get(provider)
+        return None if adapter is None else adapter.describe(model).prices
 
     def providers(self) -> list[str]:
         """The providers served, sorted."""

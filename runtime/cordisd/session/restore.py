@@ -4,30 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 
-from cordisd.errors import UnsupportedContentError
+from cordisd.errors import LogCorruptError, LogError, UnsupportedContentError
 from cordisd.events import SURFACE_TYPES, Event, JsonObject
-from cordisd.session.history import History
+from cordisd.session.disk import cause_of
+from cordisd.session.history import Encoder, History
+from cordisd.session.reading import read_log
 from cordisd.session.session import Memory
 
 
-def restore(events: Iterable[Event], history: History) -> Memory:
-    """The memory that the events leave behind; their surface is folded into `history`."""
+def restore(events: Iterable[Event], history: History, seed_length: int = 0) -> Memory:
+    """The memory that the events leave behind; their surface is folded into `history`.
+
+    The first `seed_length` of them are another session's, which this one was forked from: the keys of its
+    prompts and its outcomes are not this session's.
+    """
     memory = Memory()
+    spent = memory.spent
+    usage: JsonObject = {}  # of an attempt whose answer has not come to the history, or never does
     for event in events:
         data = event.data
+        is_own = event.seq >= seed_length
+        spent.take(event)
         match event.type:
-            case "turn/start":
-                memory.turn = data["turn"]
+            case "assistant/chunk":
+                if data["chunk"].get("type") == "usage":
+                    usage = data["chunk"]["usage"]
             case "agent/inbox/spliced":
                 removed = apply_splice(memory.inbox[data["target"]], data)
-                _remember_prompts(memory, data["inserted"])
+                if is_own:
+                    _remember_prompts(memory, data["inserted"])
                 if "outcome" in data:
                     memory.forget(removed)
-                elif removed:
+                elif removed and data["target"] == "next-turn":
                     memory.take(removed)
-            case "turn/end":
+            case "turn/end" if is_own:
                 memory.note_outcome(data)
+            case "session/outcome" if is_own:
+                memory.outcome = data
             case "session/title":
                 memory.titled = True
             case "request/header":
@@ -36,13 +51,43 @@ def restore(events: Iterable[Event], history: History) -> Memory:
             case "request/context":
                 memory.context = data
             case "assistant/message":
-                memory.count_usage(data.get("usage", {}))
+                usage = {}
+            case "llm/retry" | "step/end" if usage:
+                config = (memory.header or {}).get("config", {})
+                spent.count(usage, (config.get("provider", ""), config.get("model", "")))
+                usage = {}
             case "user/message" if data["source"].get("kind") == "runtime-context":
                 memory.runtime_context = data["source"].get("text", "")
         if event.type in SURFACE_TYPES:
             with suppress(UnsupportedContentError):  # it ended its turn then, and is not sent now
                 history.add(event)
     return memory
+
+
+def read_past(path: Path, session_id: str, n_events: int, encode: Encoder) -> tuple[Memory, History]:
+    """Memory and history of a session whose log at `path` is open and holds `n_events`. Changes nothing.
+
+    Raises:
+        LogError: the log cannot be read.
+        LogCorruptError: it does not hold these events any more.
+        LogRefusedError: it holds an event that this version does not know.
+    """
+    try:
+        with path.open("rb") as stream:
+            content = read_log(stream, path)
+    except OSError as problem:
+        raise LogError(f"cannot read the session log {path}: {cause_of(problem)}") from problem
+    header, events, _, damage = content
+    if header.id != session_id or len(events) < n_events:
+        found = f'{len(events)} of session "{header.id}"' + (f" ({damage})" if damage else "")
+        raise LogCorruptError(
+            f'corrupt session log: of {n_events} events of session "{session_id}" it holds {found}: {path}'
+        )
+    history = History(encode)
+    try:
+        return restore(events, history, header.seed_length or 0), history
+    except (AttributeError, KeyError, TypeError) as problem:
+        raise LogCorruptError(f"corrupt session log: the data of an event is malformed: {path}") from problem
 
 
 def last_directory(events: Iterable[Event]) -> str | None:

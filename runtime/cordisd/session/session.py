@@ -16,6 +16,7 @@ from cordisd.session.header import SessionHeader
 from cordisd.session.history import History
 from cordisd.session.log import SessionLog
 from cordisd.session.realm import Realm
+from cordisd.session.spent import Spent
 from cordisd.session.title import TitleLimits, fallback_title
 
 Status = Literal["idle", "running"]
@@ -26,8 +27,7 @@ InboxTarget = Literal["next-turn", "next-step"]
 class Memory:
     """What a session carries from turn to turn, and what a resumed one gets back from its log."""
 
-    turn: int = 0
-    """Number of the last turn begun."""
+    spent: Spent = field(default_factory=Spent)
     titled: bool = False
     header: JsonObject | None = None
     """The last `request/header` logged."""
@@ -47,8 +47,18 @@ class Memory:
     """Message id of the prompt whose turn is the current one."""
     outcomes: dict[str, JsonObject] = field(default_factory=dict)
     """`turn/end` data of the prompts that came with a key, by message id."""
-    usage: dict[str, int] = field(default_factory=dict)
-    """Tokens spent by all model requests so far, by the names of `Usage`."""
+    outcome: JsonObject | None = None
+    """What the client has made of the session: the data of its last `session/outcome`."""
+
+    @property
+    def turn(self) -> int:
+        """Number of the last turn begun."""
+        return self.spent.turns
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """Tokens spent by all model requests so far, by the names of `Usage`."""
+        return self.spent.tokens()
 
     def take(self, claimed: list[JsonObject]) -> None:
         """Note the prompt among the messages that a turn has claimed."""
@@ -70,12 +80,6 @@ class Memory:
         else:
             self.outcomes[self.prompt_id] = data
 
-    def count_usage(self, usage: JsonObject) -> None:
-        """Add one request's tokens to the total."""
-        for name, count in usage.items():
-            if type(count) is int:
-                self.usage[name] = self.usage.get(name, 0) + count
-
 
 @dataclass(slots=True, eq=False)
 class Session:
@@ -93,6 +97,8 @@ class Session:
     """Who records or plays what goes between it, its model and its tools."""
     status: Status = "idle"
     restored: bool = False
+    is_evicted: bool = False
+    """Whether history and memory are given up, but for the inbox and what was spent; no turn can begin."""
     title_limits: TitleLimits = field(default_factory=TitleLimits)
     _stragglers: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -103,6 +109,7 @@ class Session:
     def add(self, type: str, data: JsonObject, *, sources: Sequence[int] | None = None) -> Event:
         """Append a surface event (`surfaceOp: append`) and make it part of the history."""
         event = self.log.append(type, data, sources=sources, surface_op="append")
+        self.memory.spent.take(event)
         self.history.add(event)
         return event
 
@@ -117,6 +124,18 @@ class Session:
             self.log.append(
                 "session/title", {"title": title, "messageSeqs": [event.seq], "source": {"kind": "fallback"}}
             )
+
+    def evict(self) -> None:
+        """Give up what the log can tell again."""
+        self.memory = Memory(spent=self.memory.spent, inbox=self.memory.inbox, outcome=self.memory.outcome)
+        self.history = History(self.adapter.encode_message)
+        self.is_evicted = True
+
+    def remember(self, memory: Memory, history: History) -> None:
+        """Take back what the log tells; the inbox and what was spent were here all the time."""
+        memory.spent, memory.inbox = self.memory.spent, self.memory.inbox
+        self.memory, self.history = memory, history
+        self.is_evicted = False
 
     def set_status(self, status: Status) -> None:
         """Change the status and tell the subscribers."""
