@@ -30,9 +30,10 @@ FOLDERS = ("a", "b", "c")
 class Models:
     """The models of all sessions: each request must be well formed, and is answered by chance."""
 
-    def __init__(self, chance: random.Random, marker: str) -> None:
+    def __init__(self, chance: random.Random, marker: str, folder: Path) -> None:
         self._chance = chance
         self._marker = marker
+        self._folder = folder
         self._n = 0
         self.wrong: list[str] = []
 
@@ -54,7 +55,11 @@ class Models:
             case 4:
                 return calls(self._bash("sleep 0.05"), self._bash("seq 500"), self._bash("sleep 0.05"))
             case _:
-                edit = {"command": "create", "path": f"/nowhere/{self._n}", "file_text": "x" * 3000}
+                edit = {
+                    "command": "create",
+                    "path": f"{self._folder}/edits/{self._n}",
+                    "file_text": "x" * 3000,
+                }
                 return calls((f"e{self._n}", "str_replace_editor", edit), self._bash("true"))
 
     def _bash(self, command: str) -> tuple[str, str, dict[str, Any]]:

@@ -53,7 +53,7 @@ class Loop:
 
     def run(self, n_kills: int) -> None:
         """Kill so many daemons, then have every session go on to its end."""
-        models = Models(random.Random(self._chance.random()), self._marker)
+        models = Models(random.Random(self._chance.random()), self._marker, self._folder)
         with MockModelThread(models.reply) as mock:
             for _ in range(n_kills):
                 self._live_and_die(mock.url)
