@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
     from cordisd_sdk.launch import DaemonOptions
     from cordisd_sdk.run import AsyncPrompt, RunResult
-    from cordisd_sdk.session import AsyncSession, SessionOptions
+    from cordisd_sdk.session import AsyncSession, PromptOptions, SessionOptions
     from cordisd_sdk.sync import Client, Prompt, Session
 else:
     _MODULES = {
@@ -29,7 +29,7 @@ else:
         "errors": ["ConnectionClosedError", "ProtocolError", "RequestTimeoutError", "RpcError", "SdkError"],
         "launch": ["DaemonOptions"],
         "run": ["AsyncPrompt", "RunResult"],
-        "session": ["AsyncSession", "SessionOptions"],
+        "session": ["AsyncSession", "PromptOptions", "SessionOptions"],
         "sync": ["Client", "Prompt", "Session"],
     }
 
@@ -56,6 +56,7 @@ __all__ = [
     "DaemonOptions",
     "Notification",
     "Prompt",
+    "PromptOptions",
     "ProtocolError",
     "RequestTimeoutError",
     "RpcError",

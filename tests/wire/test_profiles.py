@@ -233,7 +233,7 @@ def test_fields_that_a_frozen_session_does_not_take_queue_nothing(tmp_path: Path
         lock(daemon, root, "one-v1")
         daemon.request("session/create", {"sessionId": "s"})
         blocks = [{"type": "text", "text": "go"}]
-        for field in ({"outputSchema": {"type": "object"}}, {"capabilities": ["search"]}, {"maxTurns": 3}):
+        for field in ({"outputSchema": {"type": "object"}}, {"capabilities": ["search"]}, {"maxTokens": 3}):
             code, _, message = refused(
                 daemon, "session/prompt", {"sessionId": "s", "contentBlocks": blocks, **field}
             )
