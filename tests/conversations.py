@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cordisd.mock import MockModelThread, Received, Reply, text
 from daemon import Daemon
@@ -51,6 +51,19 @@ class Conversations:
     def tools(self, prompt: str) -> list[list[str]]:
         """The names of the tools of each request of a conversation."""
         return [tools_of(body) for body in self.received[prompt]]
+
+
+class World(NamedTuple):
+    """A daemon and its model for many cases, each with a session of its own that is named like its prompt."""
+
+    daemon: Daemon
+    model: Conversations
+
+    def run(self, name: str, *replies: Planned, provider: str = "deepseek-official") -> list[dict[str, Any]]:
+        """The events of a new session whose model gives these replies, then "ok"."""
+        self.model.plan(name, *replies)
+        self.daemon.request("session/create", {"sessionId": name, "provider": provider})
+        return self.daemon.run(name, name)
 
 
 def system_of(body: dict[str, Any]) -> str | None:

@@ -17,6 +17,7 @@ import pytest
 
 from cordisd.mock import MockModelThread, Received, Reply, calls, text
 from daemon import Daemon
+from measure import PATIENCE_S
 
 Call = dict[str, Any]
 
@@ -62,8 +63,8 @@ class EditorDaemon:
         """Have the model make a call, and cancel it when `situation` has come."""
         start = len(self.daemon.frames)
         self.daemon.prompt(session, json.dumps([[json.dumps(call)]]))
-        end = time.monotonic() + 20
-        while not situation():
+        end = time.monotonic() + PATIENCE_S
+        while not situation():  # as often as can be: it may be a short one
             assert time.monotonic() < end, "the situation never came"
         self.daemon.request("session/cancel", {"sessionId": session})
         self.daemon.wait_idle(session, start)

@@ -183,14 +183,6 @@ def big() -> None:
     serve(prompt)
 
 
-def silent() -> None:
-    """Reads and never answers, ignores SIGTERM, and does not end when its stdin does."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    print("I shall not answer", file=sys.stderr, flush=True)
-    while True:
-        time.sleep(1)
-
-
 def deaf() -> None:
     """Answers `initialize`, then reads nothing any more."""
 

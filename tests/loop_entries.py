@@ -14,12 +14,14 @@ from cordisd.services.tools import ToolCall, ToolRegistry, ToolResult, ToolSchem
 
 
 class Sleeper:
-    """A tool that sleeps for `seconds` and says which of its kind were running meanwhile."""
+    """A tool that sleeps for `seconds`, or until call `after` ended, and says which of its kind ran then."""
 
     running: set[str] = set()
+    ended: set[str] = set()
 
     def __init__(self, name: str, *, parallel_safe: bool) -> None:
-        parameters = {"type": "object", "properties": {"seconds": {"type": "number"}}}
+        properties = {"seconds": {"type": "number"}, "after": {"type": "string"}}
+        parameters = {"type": "object", "properties": properties}
         self.schema = ToolSchema(name, "sleeps", parameters)
         self.parallel_safe = parallel_safe
         self.contract = 1
@@ -27,8 +29,11 @@ class Sleeper:
     async def run(self, arguments: dict[str, Any], call: ToolCall) -> ToolResult:
         self.running.add(call.call_id)
         await asyncio.sleep(arguments.get("seconds", 0))
+        while "after" in arguments and arguments["after"] not in self.ended:
+            await asyncio.sleep(0.01)
         seen = sorted(self.running)
         self.running.discard(call.call_id)
+        self.ended.add(call.call_id)
         if arguments.get("seconds") == 0.123:
             raise RuntimeError("this tool is broken")
         return ToolResult(f"ran beside {seen}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,26 @@ QUICK_S = 0.2
 machine, and from 0.25 s where its answer is missed."""
 
 
+def comes(situation: Callable[[], object], limit_s: float = PATIENCE_S) -> bool:
+    """Wait for a situation that others bring about; false if it has not come before `limit_s` seconds."""
+    end_s = time.monotonic() + limit_s
+    while not situation():
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+async def comes_meanwhile(situation: Callable[[], object], limit_s: float = PATIENCE_S) -> bool:
+    """As `comes`, while the event loop runs."""
+    end_s = time.monotonic() + limit_s
+    while not situation():
+        if time.monotonic() > end_s:
+            return False
+        await asyncio.sleep(0.01)
+    return True
+
+
 @contextmanager
 def no_collection() -> Iterator[None]:
     """Hold garbage collection off: it takes as long as all that the tests before left is much."""
@@ -27,6 +48,20 @@ def no_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def in_some_attempt(work: Callable[[], object]) -> None:
+    """Do `work` until it passes, `ATTEMPTS` times at most: for what hangs on who gets the processor first.
+
+    A busy machine spoils one attempt; what is wrong is wrong every time.
+    """
+    for n_left in reversed(range(ATTEMPTS)):
+        try:
+            work()
+            return
+        except AssertionError:
+            if not n_left:
+                raise
 
 
 def least_cpu_s(work: Callable[[], object], enough_s: float = 0.0, attempts: int = ATTEMPTS) -> float:

@@ -7,15 +7,19 @@
     ├── UnsupportedContentError     -32603  a message holds what the model's wire cannot carry
     ├── ToolError                   -32603  a tool call failed; becomes a result for the model
     ├── ShellError                  -32603  no shell could be started or driven
+    ├── ListenError                 -32603  no connections can be accepted where they should
     ├── InvalidParamsError          -32602  a request's params are wrong; names the field
+    ├── NotJsonError                -32700  a frame is not JSON
     ├── InvalidRequestError         -32600  a frame is JSON but not a request
     ├── MethodNotFoundError         -32601  no such method; lists the nearest
+    ├── UnauthorizedError           -32006  a connection has not shown the daemon's token; it is closed
     ├── SessionError                -32603
     │   ├── SessionExistsError      -32001  the id is taken, in this process or on disk
     │   ├── SessionNotFoundError    -32002  no live or stored session of that id
     │   ├── SessionBusyError        -32003  another process or connection owns it
     │   ├── NotInitializedError     -32004  a request came before `initialize`, or after `shutdown` began
-    │   └── SessionBegunError       -32005  too late: the session has begun
+    │   ├── SessionBegunError       -32005  too late: the session has begun
+    │   └── SessionNotBegunError    -32007  too early: no turn of the session has ended
     ├── PresetError                 -32020  no such preset, or one that cannot be mounted
     │   └── PresetMismatchError     -32021  an agent is not the one that the client requires
     ├── ProfileError                -32603  a frozen profile breaks a rule, or its lock file cannot be read
@@ -24,6 +28,7 @@
     ├── ReplayMismatchError         -32030  a replay does not do what its recording has; carries a diff
     └── LogError                    -32010
         ├── LogWriteError           -32011  an event could not be made durable; ends the session
+        │   └── LogTakenError       -32001  another process was the first to store a session of this id
         ├── LogCorruptError         -32012  damage inside committed data; nothing was changed
         └── LogRefusedError         -32013  a newer or unknown format; nothing was changed
 
@@ -33,11 +38,14 @@ Messages say what was wrong, where, what is allowed and, where it helps, the nea
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+MAX_NAME: Final = 200
+"""No name of ours has so many characters."""
 
 
 class CordisError(Exception):
-    """Root of every error that the runtime raises on purpose."""
+    """Something failed inside the daemon. Root of every error that the runtime raises on purpose."""
 
     rpc_code = -32603
     code_name: str | None = None
@@ -97,10 +105,20 @@ class ShellError(CordisError):
     """No shell could be started, or the guardian that starts them is gone."""
 
 
+class ListenError(CordisError):
+    """A daemon cannot accept connections where it should; the message names the place."""
+
+
 class InvalidParamsError(CordisError):
     """A request's params do not fit; the message names the field and what is allowed."""
 
     rpc_code = -32602
+
+
+class NotJsonError(CordisError):
+    """A frame is not JSON."""
+
+    rpc_code = -32700
 
 
 class InvalidRequestError(CordisError):
@@ -113,6 +131,13 @@ class MethodNotFoundError(CordisError):
     """No such method."""
 
     rpc_code = -32601
+
+
+class UnauthorizedError(CordisError):
+    """A connection that needs a token has not shown it, or not the right one."""
+
+    rpc_code = -32006
+    code_name = "unauthorized"
 
 
 class SessionError(CordisError):
@@ -147,6 +172,12 @@ class SessionBegunError(SessionError):
     """What was asked for is possible before the first event of a session only."""
 
     rpc_code = -32005
+
+
+class SessionNotBegunError(SessionError):
+    """What was asked for needs a turn of the session that has ended."""
+
+    rpc_code = -32007
 
 
 class PresetError(CordisError):
@@ -199,6 +230,12 @@ class LogWriteError(LogError):
     rpc_code = -32011
 
 
+class LogTakenError(LogWriteError):
+    """Two processes began sessions of the same id, and the other one was the first to write."""
+
+    rpc_code = SessionExistsError.rpc_code
+
+
 class LogCorruptError(LogError):
     """A log is damaged inside committed data. The file was left untouched."""
 
@@ -213,6 +250,8 @@ class LogRefusedError(LogError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """` (did you mean "x"?)` for the closest of `known`, or nothing when none is close."""
+    if len(word) > MAX_NAME:  # a client's: the look would take a quarter of a second for each million
+        return ""
     from difflib import get_close_matches  # costs 5 ms to import; only errors need it
 
     close = get_close_matches(word, list(known), n=1, cutoff=0.6)

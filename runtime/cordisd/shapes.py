@@ -1,15 +1,17 @@
 """The shapes of params and results on the wire, by method.
 
 They are `TypedDict`s: they describe, they do not validate. The daemon checks what it receives in `rpc`, the
-SDK the few fields that it relies on.
+SDK the few fields that it relies on. `rpc.discover` shows results and notifications by what is written here.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from cordisd.events import JsonObject, TurnEndReason, Usage
 
+NonEmpty = Annotated[str, {"minLength": 1}]
+TokenLimit = Annotated[int, {"minimum": 1, "maximum": 2**53 - 1}]
 SessionStatus = Literal["running", "idle"]
 QueuePolicy = Literal["drop", "keep"]
 StopReason = Literal[
@@ -27,6 +29,21 @@ StopReason = Literal[
     "cancelled",
     "error",
 ]
+
+OutcomeClass = Literal[
+    "success",
+    "verifier_failure",
+    "model_failure",
+    "harness_failure",
+    "setup_failure",
+    "timeout",
+    "cancelled",
+    "unknown",
+]
+
+
+class Empty(TypedDict):
+    """Done; there is nothing to tell."""
 
 
 class Limits(TypedDict, total=False):
@@ -75,14 +92,21 @@ class LimitReached(TypedDict):
 class InitializeParams(TypedDict):
     """Defaults of the sessions that this connection creates from now on."""
 
-    cwd: str
-    provider: str
-    model: str
-    maxTokens: NotRequired[int]
-    reasoningEffort: NotRequired[str]
-    preset: NotRequired[str]
-    requirePreset: NotRequired[str]
+    cwd: NonEmpty
+    """Where the tools work, relative to the daemon's own directory."""
+    provider: NonEmpty
+    """Whose model it is: the `provider` of an entry of the composition."""
+    model: NonEmpty
+    maxTokens: NotRequired[TokenLimit]
+    """Most tokens of one answer of the model; without it the provider's default."""
+    reasoningEffort: NotRequired[NonEmpty]
+    """How much the model reasons, in its provider's words; without it the provider's default."""
+    preset: NotRequired[NonEmpty]
+    """The agent of sessions that name none; without it the daemon's default."""
+    requirePreset: NotRequired[NonEmpty]
     """The digest, `sha256:…`, that the agent of every session must have; the request is refused otherwise."""
+    token: NotRequired[str]
+    """What the daemon's `--token-file` holds: a TCP connection must begin with it."""
 
 
 class ServerInfo(TypedDict):
@@ -129,13 +153,34 @@ class InitializeResult(TypedDict):
     maxFrameBytes: NotRequired[int]
 
 
+class OpenRpcDocument(TypedDict):
+    """What the daemon serves, by the OpenRPC specification (https://spec.open-rpc.org).
+
+    The extension `x-notifications` describes what the daemon sends by itself, as methods are described.
+    """
+
+    openrpc: str
+    info: JsonObject
+    servers: list[JsonObject]
+    methods: list[JsonObject]
+    components: JsonObject
+
+
 class SessionParams(TypedDict):
     """Params of the methods that need nothing but the session."""
 
     sessionId: str
 
 
-class SessionCreateParams(TypedDict, total=False):
+class RolloutIdentity(TypedDict, total=False):
+    """What the client calls a session; it is kept in the log's header and given back."""
+
+    rolloutId: str
+    groupId: str
+    attempt: int
+
+
+class SessionCreateParams(RolloutIdentity, total=False):
     """A field left out takes the value of `initialize`; a `sessionId` left out is made up by the daemon."""
 
     sessionId: str
@@ -147,9 +192,6 @@ class SessionCreateParams(TypedDict, total=False):
     maxTokens: int
     limits: Limits
     """The composition may have tighter ones; `session/get` tells which hold."""
-    rolloutId: str
-    groupId: str
-    attempt: int
 
 
 class SessionCreateResult(AgentIdentity):
@@ -223,6 +265,16 @@ class ProfileGetResult(ProfileIdentity):
     tools: list[JsonObject]
 
 
+SessionAttachParams = TypedDict("SessionAttachParams", {"sessionId": str, "from": NotRequired[int]})
+"""`from`: seq of the first event to send, by default the next one to come."""
+
+
+class SessionAttachResult(TypedDict):
+    """Every event from `from` on follows, those up to `lastSeq` from the log."""
+
+    lastSeq: int
+
+
 class SessionPromptParams(TypedDict):
     """A repeated `idempotencyKey` returns the first `messageId` and queues nothing."""
 
@@ -280,7 +332,7 @@ class SessionListResult(TypedDict):
     sessions: list[SessionSummary]
 
 
-class SessionGetResult(AgentIdentity):
+class SessionGetResult(AgentIdentity, RolloutIdentity):
     """One live session. `usage` is summed over its turns; `lastSeq` is -1 before the first event."""
 
     sessionId: str
@@ -291,13 +343,18 @@ class SessionGetResult(AgentIdentity):
     limits: Limits
     """Those that hold: of the session and of the composition."""
     usage: Usage
-    cost: NotRequired[float]
-    """By the prices of the composition; absent where the model has none, or did not report its tokens."""
+    cost: float | None
+    """By the prices of the composition; null where the model has none, or did not report its tokens."""
     turns: int
     lastSeq: int
-    rolloutId: NotRequired[str]
-    groupId: NotRequired[str]
-    attempt: NotRequired[int]
+    outcome: Outcome | None
+    """What `session/outcome` said last."""
+
+
+Outcome = TypedDict(
+    "Outcome", {"class": OutcomeClass, "reward": NotRequired[float], "data": NotRequired[JsonObject]}
+)
+"""What has become of a session, as its harness sees it; the daemon never says `success` by itself."""
 
 
 class WorkingDirectorySetParams(TypedDict):
@@ -313,15 +370,30 @@ class WorkingDirectoryResult(TypedDict):
     cwd: str
 
 
+class LoggedEvent(TypedDict):
+    """One record of a session's log, format 0."""
+
+    type: str
+    seq: int
+    """Its place in the log, from 0 without gaps; `session/end-seed` takes one too and is never sent."""
+    time: int
+    """Milliseconds since the epoch."""
+    data: JsonObject
+    sourceEventSeqs: NotRequired[list[int]]
+    surfaceOp: NotRequired[Literal["append"] | JsonObject]
+    """On what is part of the model's history, and only there."""
+    ignorable: NotRequired[bool]
+
+
 class SessionEventParams(TypedDict):
     """Every appended event of every session of the connection, in append order."""
 
     sessionId: str
-    event: JsonObject
+    event: LoggedEvent
 
 
 class SessionStatusParams(TypedDict):
-    """Says nothing about the outcome of a turn."""
+    """Whether the session works now; it says nothing about the outcome of a turn."""
 
     sessionId: str
     status: SessionStatus
@@ -333,7 +405,7 @@ class SessionCompletedParams(TypedDict):
     sessionId: str
     messageId: str
     turn: int | None
-    """None: the prompt had no turn, because the log could not be written any more."""
+    """Null: the prompt had no turn, because the log could not be written any more."""
     reason: TurnEndReason
     stopReason: StopReason
     limit: NotRequired[LimitReached]

@@ -16,7 +16,10 @@ MAX_FRAME_BYTES: Final = 64 * 2**20
 INITIALIZE: Final = "initialize"
 SHUTDOWN: Final = "shutdown"
 PING: Final = "rpc.ping"
+DISCOVER: Final = "rpc.discover"
 SESSION_CREATE: Final = "session/create"
+SESSION_ATTACH: Final = "session/attach"
+SESSION_DETACH: Final = "session/detach"
 SESSION_PROMPT: Final = "session/prompt"
 SESSION_STEER: Final = "session/steer"
 SESSION_CANCEL: Final = "session/cancel"
@@ -24,6 +27,10 @@ SESSION_CLOSE: Final = "session/close"
 SESSION_LIST: Final = "session/list"
 SESSION_GET: Final = "session/get"
 SESSION_RESUME: Final = "session/resume"
+SESSION_EVENTS: Final = "session/events"
+SESSION_FORK: Final = "session/fork"
+SESSION_OUTCOME: Final = "session/outcome"
+SESSION_METRICS: Final = "session/metrics"
 PRESET_LIST: Final = "preset/list"
 PRESET_RENDER: Final = "preset/render"
 PRESET_SELECT: Final = "preset/select"
@@ -31,11 +38,14 @@ PROFILE_GET: Final = "profile/get"
 WORKING_DIRECTORY_GET: Final = "session/working-directory/get"
 WORKING_DIRECTORY_SET: Final = "session/working-directory/set"
 
-METHODS: Final = (
+METHODS: Final = (  # in the order in which a reader should meet them
     INITIALIZE,
     SHUTDOWN,
     PING,
+    DISCOVER,
     SESSION_CREATE,
+    SESSION_ATTACH,
+    SESSION_DETACH,
     SESSION_PROMPT,
     SESSION_STEER,
     SESSION_CANCEL,
@@ -43,6 +53,10 @@ METHODS: Final = (
     SESSION_LIST,
     SESSION_GET,
     SESSION_RESUME,
+    SESSION_EVENTS,
+    SESSION_FORK,
+    SESSION_OUTCOME,
+    SESSION_METRICS,
     WORKING_DIRECTORY_GET,
     WORKING_DIRECTORY_SET,
     PRESET_LIST,

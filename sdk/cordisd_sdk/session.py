@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
-from cordisd import shapes, wire
+from cordisd import shapes, stored_shapes, wire
 from cordisd.events import JsonObject
 from cordisd_sdk.connect import Notification
 from cordisd_sdk.errors import ProtocolError, RequestTimeoutError, SdkError
@@ -194,6 +194,46 @@ class AsyncSession:
         """Move its tools, live shells included; returns the new absolute path."""
         params = {"sessionId": self.id, "path": path}
         return str((await self._client.request(wire.WORKING_DIRECTORY_SET, params))["cwd"])
+
+    async def fork(self, id: str | None = None, *, at_turn: int | None = None) -> AsyncSession:
+        """A new session that goes on where this one stands, or stood at the end of a turn.
+
+        The files that its tools see are this session's: give it a copy of them, if that matters.
+
+        Raises:
+            RpcError: the id is taken, or no turn, or not that one, has ended.
+        """
+        params = {"sessionId": self.id, "newSessionId": id, "atTurn": at_turn}
+        given = {name: value for name, value in params.items() if value is not None}
+        answer = await self._client.request(wire.SESSION_FORK, given)
+        return self._client.session(answer["sessionId"])
+
+    async def events(self, from_seq: int = 0) -> AsyncIterator[JsonObject]:
+        """What the session has logged so far, from event `from_seq` on; also of one that is not live."""
+        while (page := await self.page(from_seq))["events"]:
+            for event in page["events"]:
+                yield event
+            from_seq = page["next"]
+
+    async def page(self, from_seq: int = 0, limit: int = 1000) -> stored_shapes.SessionEventsResult:
+        """At most `limit` of these events, and the `from_seq` to go on with, later if there were none."""
+        params = {"sessionId": self.id, "from": from_seq, "limit": limit}
+        return cast(
+            stored_shapes.SessionEventsResult, await self._client.request(wire.SESSION_EVENTS, params)
+        )
+
+    async def outcome(
+        self, class_: shapes.OutcomeClass, reward: float | None = None, data: JsonObject | None = None
+    ) -> None:
+        """Have the session's log say what has become of it; the last word counts. Also after `close`."""
+        params = {"sessionId": self.id, "class": class_, "reward": reward, "data": data}
+        given = {name: value for name, value in params.items() if value is not None}
+        await self._client.request(wire.SESSION_OUTCOME, given)
+
+    async def metrics(self) -> stored_shapes.SessionMetricsResult:
+        """What the session has cost and how it went; also of one that is not live."""
+        answer = await self._client.request(wire.SESSION_METRICS, {"sessionId": self.id})
+        return cast(stored_shapes.SessionMetricsResult, answer)
 
     def hear(self, notification: Notification) -> None:
         """Pass a notification to the prompts that have not ended."""

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from cordisd import shapes
+from cordisd import shapes, stored_shapes
 from cordisd.events import JsonObject
 from cordisd_sdk.client import AsyncClient
 from cordisd_sdk.errors import ConnectionClosedError, SdkError
@@ -200,6 +200,30 @@ class Session:
     def set_working_directory(self, path: str) -> str:
         """As `AsyncSession.set_working_directory`."""
         return self._client.call(self._session.set_working_directory(path))
+
+    def fork(self, id: str | None = None, *, at_turn: int | None = None) -> Session:
+        """As `AsyncSession.fork`."""
+        return Session(self._client, self._client.call(self._session.fork(id, at_turn=at_turn)))
+
+    def events(self, from_seq: int = 0) -> Iterator[JsonObject]:
+        """As `AsyncSession.events`."""
+        while (page := self.page(from_seq))["events"]:
+            yield from page["events"]
+            from_seq = page["next"]
+
+    def page(self, from_seq: int = 0, limit: int = 1000) -> stored_shapes.SessionEventsResult:
+        """As `AsyncSession.page`."""
+        return self._client.call(self._session.page(from_seq, limit))
+
+    def outcome(
+        self, class_: shapes.OutcomeClass, reward: float | None = None, data: JsonObject | None = None
+    ) -> None:
+        """As `AsyncSession.outcome`."""
+        self._client.call(self._session.outcome(class_, reward, data))
+
+    def metrics(self) -> stored_shapes.SessionMetricsResult:
+        """As `AsyncSession.metrics`."""
+        return self._client.call(self._session.metrics())
 
 
 class Prompt:

@@ -121,11 +121,11 @@ def test_a_preset_that_fails_to_mount_makes_no_session_and_frees_the_id(place: P
 def test_what_hangs_in_mount_is_given_up_with_the_name_of_the_entry(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mount, "MOUNT_LIMIT_S", 0.1)
     write_preset(place.presets, "stuck", [faulty(mount="hang")])
 
     async def steps() -> None:
         async with place.host() as host:
+            monkeypatch.setattr(mount, "MOUNT_LIMIT_S", 0.1)
             with pytest.raises(
                 PresetError, match=r'entry "faulty": failed to mount: it took longer than 0\.1 s'
             ):

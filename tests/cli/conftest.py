@@ -1,4 +1,4 @@
-"""The shipped presets in a folder that tests may change, and the command line over it, in this process."""
+"""What commands are about, and the command line over it in this process: presets, session logs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from cordisd.cli.main import main
 from cordisd.shipped import presets_folder
 from daemon import CLEARED
+from stored_logs import everything
 
 ROSTER = "- {id: presets, name: presets, config: {roots: [{path: presets}], includeUserRoot: false}}\n"
 MODEL = "- {id: model, name: openai, config: {provider: deepseek-official}}\n"
@@ -73,3 +74,35 @@ def folder(
     (tmp_path / "roster.yml").write_text(ROSTER + MODEL)
     yield Folder(tmp_path, capsys)
     assert not (tmp_path / "logs").exists()
+
+
+class Logs:
+    """A session root, and a command over it, which is `log` unless it is set."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root = root
+        self.command = "log"
+        self._capsys = capsys
+        self.err = ""
+
+    def run(self, *words: str) -> tuple[int, str]:
+        """Exit code and output of the command; what it says of problems is in `err`."""
+        self._capsys.readouterr()
+        code = main([self.command, *words])
+        out, self.err = self._capsys.readouterr()
+        return code, out
+
+    def verify(self, path: Path | None = None) -> tuple[int, str]:
+        """Exit code and, without the path, what is said of the log at `path`; nothing may change."""
+        before = everything(self.root)
+        code, out = self.run("verify", str(path or self.root))
+        assert everything(self.root) == before
+        [line] = out.splitlines()
+        status, place = line.split(maxsplit=1)
+        return code, f"{status}: {place.partition(': ')[2]}"
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Logs:
+    monkeypatch.setenv("DSH_SESSION_ROOT", str(tmp_path / "logs"))
+    return Logs(tmp_path / "logs", capsys)

@@ -10,6 +10,7 @@ import pytest
 
 from cli.conftest import ROSTER, Folder
 from daemon import module_path
+from measure import PATIENCE_S
 
 TESTS = Path(__file__).resolve().parents[1]
 SCRIPT = """
@@ -24,7 +25,9 @@ sys.exit(check.run(parser.parse_args()))
 def _check(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": module_path(TESTS)}
     command = [sys.executable, "-c", SCRIPT, *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=30)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+    )
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 
 from cordisd import __version__
 from daemon import clean_environment
+from measure import PATIENCE_S
 
 
 def cordisd(*arguments: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
@@ -20,7 +21,7 @@ def cordisd(*arguments: str, cwd: Path, **options: object) -> subprocess.Complet
         env=clean_environment(),
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE_S,
         **{"stdin": subprocess.DEVNULL, **options},  # type: ignore[call-overload]
     )
 
@@ -67,7 +68,7 @@ def test_a_working_directory_that_is_gone_is_one_line_and_exit_code_2(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE_S,
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == "cordisd: the working directory cannot be used: No such file or directory\n"
@@ -91,7 +92,7 @@ def test_a_closed_standard_stream_is_the_null_device(
         env=clean_environment(),
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE_S,
     )
     assert (ended.returncode, ended.stdout[:19], ended.stderr) == (code, out, "")
 
@@ -118,7 +119,7 @@ def test_an_output_that_cannot_be_written_is_one_line_at_most(
             stdout=writer,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=30,
+            timeout=PATIENCE_S,
         )
     finally:
         os.close(writer)

@@ -12,6 +12,7 @@ import pexpect
 import pytest
 
 from daemon import clean_environment
+from measure import PATIENCE_S
 
 COMMAND = [sys.executable, "-m", "cordisd", "preset"]
 
@@ -33,7 +34,7 @@ def test_an_output_that_cannot_be_written_is_one_line_at_most(
             stdout=writer,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=30,
+            timeout=PATIENCE_S,
         )
     finally:
         os.close(writer)
@@ -43,7 +44,7 @@ def test_an_output_that_cannot_be_written_is_one_line_at_most(
 
 def test_a_terminal_gets_a_newline_after_the_request(tmp_path: Path) -> None:
     words = [*COMMAND[1:], "render", "minimal", "--part", "system"]
-    child = pexpect.spawn(COMMAND[0], words, cwd=str(tmp_path), env=clean_environment(), timeout=20)
+    child = pexpect.spawn(COMMAND[0], words, cwd=str(tmp_path), env=clean_environment(), timeout=PATIENCE_S)
     shown = child.read()
     child.close()
     assert (child.exitstatus, shown) == (0, b"You are a helpful software engineer assistant.\r\n")
@@ -73,5 +74,5 @@ def test_ctrl_c_exits_130_and_says_nothing(tmp_path: Path) -> None:
     )
     assert child.stderr is not None and child.stderr.readline() == "mounting\n"
     child.send_signal(signal.SIGINT)
-    assert child.communicate(timeout=20) == ("", "")
+    assert child.communicate(timeout=PATIENCE_S) == ("", "")
     assert child.returncode == 130

@@ -45,7 +45,7 @@ class Shell:
             input=text,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE_S,
         )
         assert processes.gone_within(self.mark)
         return done
@@ -217,19 +217,23 @@ def test_ctrl_c_before_the_daemon_is_ready_exits_130(shell: Shell, tmp_path: Pat
 
 
 def test_a_terminal_gets_a_living_status_line_and_colours(shell: Shell) -> None:
-    script = [model.call("c1", "bash", {"command": "sleep 0.5; printf '\\033[31mred'"}), model.text("Done.")]
+    command = "until [ -e go ]; do sleep 0.05; done; printf '\\033[31mred'"
+    script = [model.call("c1", "bash", {"command": command}), model.text("Done.")]
     env = shell.env | {"TERM": "xterm"}
     with model.MockModelThread(script) as mock:
         words = [*COMMAND[1:], *shell.arguments, "do it", "--base-url", mock.url]
-        child = pexpect.spawn(COMMAND[0], words, env=env, encoding="utf-8", timeout=20, dimensions=(24, 60))
+        child = pexpect.spawn(
+            COMMAND[0], words, env=env, encoding="utf-8", timeout=PATIENCE_S, dimensions=(24, 60)
+        )
         child.logfile_read = screen = io.StringIO()
         child.expect_exact("\r\x1b[2K")
-        child.expect("1 step · 20 tokens in, 4 out · . s · bash")
+        child.expect(r"1 step · 20 tokens in, 4 out · \d+ s · bash")
+        (shell.workspace / "go").touch()
         child.expect_exact("Done.")
         child.expect(pexpect.EOF)
         child.close()
     assert child.exitstatus == 0
-    assert "\x1b[36m$ sleep" in screen.getvalue()
+    assert "\x1b[36m$ until" in screen.getvalue()
     assert "\x1b[31mred" not in screen.getvalue()  # the tool's own escape sequences do not reach the terminal
 
 

@@ -15,6 +15,7 @@ from cordisd import mock as model
 from cordisd.cli import run as command
 from cordisd_sdk.launch import check_options, command_line
 from daemon import clean_environment
+from measure import PATIENCE_S
 
 
 def _run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -27,7 +28,7 @@ def _run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
         env=clean_environment(DSH_HOME=str(root / "home")),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
     )
 
 

@@ -23,6 +23,7 @@ from cordisd.kernel.names import OURS, PUBLISHED
 from cordisd.kernel.rows import FIELDS
 from cordisd.kernel.schema import composition_schema, patches_schema, preset_schema
 from kernel.conftest import Folder
+from measure import PATIENCE_S
 
 ROOT = Path(cordisd.shipped.__file__).resolve().parents[2]
 COMPOSITIONS = sorted([*ROOT.glob("*.cordis.yml"), *ROOT.glob("presets/**/*.cordis.yml")])
@@ -263,7 +264,7 @@ def test_the_output_does_not_depend_on_the_hash_seed() -> None:
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             check=True,
-            timeout=30,
+            timeout=PATIENCE_S,
         ).stdout
         for seed in ("1", "2")
     }

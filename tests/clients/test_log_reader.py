@@ -42,3 +42,21 @@ def test_the_reader_shows_a_turn_that_a_limit_has_ended(tmp_path: Path) -> None:
     roles = [step["role"] for step in shown.steps]
     assert roles == ["user", "assistant", "assistant", "user"], "it shows no messages of the runtime"
     assert "last" in str(shown.steps[2]["tool_calls"][0]["output"])
+
+
+def test_the_reader_opens_a_fork_and_what_was_judged(tmp_path: Path) -> None:
+    script = [call("c1", "bash", {"command": "echo shown"}), text("before"), text("after")]
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize()
+        daemon.request("session/create", {"sessionId": "s"})
+        daemon.request("session/outcome", {"sessionId": "s", "class": "setup_failure"})
+        daemon.run("s", "a question")
+        daemon.request("session/fork", {"sessionId": "s", "newSessionId": "child"})
+        daemon.run("child", "another")
+        daemon.request("session/close", {"sessionId": "child"})
+        daemon.request("session/outcome", {"sessionId": "child", "class": "success", "reward": 1})
+        paths = [path for name in ("s", "child") for path in daemon.sessions.glob(f"*/{name}/session.jsonl")]
+    parent, child = map(agent_trajviz.load, paths)
+    assert not parent.warnings and not child.warnings
+    assert [step["text_preview"] for step in parent.steps][::2] == ["a question", "before"]
+    assert [step["text_preview"] for step in child.steps] == ["another", "after"], "it leaves the seed out"

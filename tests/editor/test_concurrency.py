@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 from cordisd.editor import local
 from cordisd.editor.commands import Editor
 from cordisd.editor.local import LocalFiles
+from measure import PATIENCE_S
 
 
 def new_editor() -> Editor:
@@ -121,45 +123,66 @@ def test_a_second_cancellation_does_not_give_the_file_away(tmp_path: Path, monke
     asyncio.run(cancel_twice())
 
 
-def test_the_loop_goes_on_while_a_large_file_is_edited(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_text("0123456789\n" * 900_000)
+class Ticks:
+    """Counts the turns of the event loop during a task, which may wait for `enough` of them."""
 
-    async def count_ticks() -> int:
-        task = asyncio.create_task(new_editor().run(insert(path, "new")))
+    def __init__(self) -> None:
+        self._enough = threading.Event()
+
+    def enough(self) -> None:
+        """Wait, off the loop, until it has gone on for a while."""
+        assert self._enough.wait(PATIENCE_S), "the loop stands still"
+
+    async def during(self, task: asyncio.Task[object]) -> None:
+        """Count until the end of the task."""
         n_ticks = 0
         while not task.done():
             await asyncio.sleep(0.001)
             n_ticks += 1
+            if n_ticks == 5:
+                self._enough.set()
         await task
-        return n_ticks
 
-    assert asyncio.run(count_ticks()) >= 5
+
+def test_the_loop_goes_on_while_a_large_file_is_edited(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "a"
+    path.write_text("0123456789\n" * 900_000)
+    ticks = Ticks()
+    real_read = local._read
+
+    def slow_read(*arguments):
+        ticks.enough()
+        return real_read(*arguments)
+
+    monkeypatch.setattr(local, "_read", slow_read)
+
+    async def edit() -> None:
+        await ticks.during(asyncio.create_task(new_editor().run(insert(path, "new"))))
+
+    asyncio.run(edit())
+    assert path.read_text().startswith("new\n0123")
 
 
 def test_a_slow_disk_moves_small_writes_off_the_loop(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "a"
     path.write_text("x")
-    real_fsync = os.fsync
+    real_fsync, ticks, waits = os.fsync, Ticks(), []
 
     def slow_fsync(descriptor: int) -> None:
-        time.sleep(0.15)
+        time.sleep(0.05)
+        for wait in waits:
+            wait()
         real_fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", slow_fsync)
 
-    async def edit_twice() -> int:
+    async def edit_twice() -> None:
         editor = new_editor()
         await editor.run(insert(path, "first"))
-        task = asyncio.create_task(editor.run(insert(path, "second")))
-        n_ticks = 0
-        while not task.done():
-            await asyncio.sleep(0.001)
-            n_ticks += 1
-        await task
-        return n_ticks
+        waits.append(ticks.enough)
+        await ticks.during(asyncio.create_task(editor.run(insert(path, "second"))))
 
-    assert asyncio.run(edit_twice()) >= 5
+    asyncio.run(edit_twice())
     assert path.read_text() == "second\nfirst\nx"
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from measure import PATIENCE_S
+
 SCRIPT = Path(__file__).with_name("run_command.py")
 NOBODY = 65534
 PRIVILEGED = os.geteuid() == 0
@@ -24,7 +26,7 @@ def start(prefix: list[str], command: str, path: Path, **arguments: object) -> s
         [*prefix, sys.executable, str(SCRIPT), request],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 from types import ModuleType
+from typing import TypedDict
 
 import pytest
 
@@ -50,6 +51,16 @@ def make():
 '''
 
 
+class Shape(TypedDict):
+    inherited: int
+    """Of the base, which a shape forgets."""
+
+
+class Wider(Shape):
+    own: str
+    """Of its own."""
+
+
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     (tmp_path / "written_for_docstrings.py").write_text(textwrap.dedent(SOURCE))
@@ -65,6 +76,10 @@ def test_the_string_below_a_field_is_read_base_classes_included(module: ModuleTy
         "replaced": "Said by the class itself.",
         "spaced": "After a blank line.\n\nA second paragraph:\n* one item, which goes on\n* another item.",
     }
+
+
+def test_a_shape_has_the_strings_of_the_shapes_that_it_widens() -> None:
+    assert field_texts(Wider) == {"inherited": "Of the base, which a shape forgets.", "own": "Of its own."}
 
 
 def test_inner_and_local_classes_are_found(module: ModuleType) -> None:

@@ -13,13 +13,12 @@ import pytest
 
 from cordisd.mock import MockModelThread, Received, Reply, call, text
 from daemon import Daemon, wait_for_file
-from processes import children
+from measure import SOON_S, comes
+from processes import children, clean_after_s, left
 from random_calls import RESET, WAS_RESET
 
 pytestmark = [pytest.mark.load, pytest.mark.timeout(1800)]
 
-LIMIT_S = 5.0
-"""0.05 s on an idle machine; what is not ended stays for ever."""
 LEFTOVERS = [
     "sleep {n} &",
     "nohup sleep {n} >/dev/null 2>&1 & disown",
@@ -33,33 +32,6 @@ LEFTOVERS = [
     "(exec -a x bash -c 'while :; do sleep {n} & sleep 0.01; done') &",
     "bash -c 'trap \"\" TERM; while :; do setsid sleep {n} & sleep 0.02; done' & disown",
 ]
-
-
-def left(marker: str) -> dict[int, str]:
-    """Living processes that `marker` betrays: by arguments, environment or working directory."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            try:
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-                seen = words + (entry / "environ").read_bytes() + os.readlink(entry / "cwd").encode()
-            except OSError:
-                continue  # it has ended
-            if marker.encode() in seen:
-                found[int(entry.name)] = words.decode()
-    return found
-
-
-def clean_after_s(marker: str, limit_s: float = LIMIT_S) -> float:
-    """The seconds until nothing with `marker` is left; one look could miss what forks all the time."""
-    start_s = time.monotonic()
-    n_clean, clean_s = 0, 0.0
-    while n_clean < 3:
-        there = left(marker)
-        now_s = time.monotonic() - start_s
-        n_clean, clean_s = (0, now_s) if there else (n_clean + 1, clean_s)
-        assert n_clean or now_s < limit_s, there
-    return clean_s
 
 
 class Killed:
@@ -113,8 +85,12 @@ def test_a_daemon_killed_in_a_command_leaves_nothing_and_the_session_goes_on(
                 daemon.initialize()
                 if number:
                     daemon.request("session/resume", {"sessionId": "s"})
+                (work / "up").unlink(missing_ok=True)
                 starting(daemon, "s", f"prompt {number}")
-                time.sleep(chance.uniform(0, 0.3))
+                if number % 5:
+                    time.sleep(chance.uniform(0, 0.3))
+                else:  # once all have begun, however slow the machine
+                    wait_for_file(work / "up")
                 n_left.append(len(left(marker)))
                 daemon.process.kill()
                 took.append(clean_after_s(marker))
@@ -181,10 +157,7 @@ def test_when_the_guardian_is_killed_the_daemon_ends_what_it_leaves_and_says_so(
         n_left = len(left(marker)) - 1
         os.kill(guardian, signal.SIGKILL)
         daemon.wait_idle("s")
-        end_s = time.monotonic() + LIMIT_S
-        while left(marker).keys() != {daemon.process.pid}:
-            assert time.monotonic() < end_s, left(marker)
-            time.sleep(0.01)
+        assert comes(lambda: left(marker).keys() == {daemon.process.pid}, SOON_S), left(marker)
         assert children(daemon.process.pid) == []
         _, killed, refused = models.states
         assert killed.endswith(f"[shell killed by signal: SIGKILL]\n{RESET}")

@@ -14,6 +14,7 @@ from cordisd.mock import Answer, MockModelThread, Received, call, text
 from cordisd.replay.recording import read_recording
 from cordisd.session.reading import events_of
 from daemon import Daemon
+from measure import least_cpu_s
 from replays import composition, daemon, end_of, masked
 
 pytestmark = pytest.mark.load
@@ -85,9 +86,8 @@ def test_a_long_recording_plays_twice_alike_and_is_read_quickly(
     ):
         assert end_of(session.run("s", "go", 120))["stopReason"] == "completed"
         session.request("session/close", {"sessionId": "s"})
-    began_s = time.process_time()
     assert len(read_recording(out / "s.jsonl").exchanges) == N_STEPS + 1
-    read_s = time.process_time() - began_s
+    read_s = least_cpu_s(lambda: read_recording(out / "s.jsonl"), 0.3)
     assert read_s < 0.3
     logs, taken_s = [], []
     rows = composition(tmp_path, "play", ("replay", {"file": str(out / "s.jsonl")}))

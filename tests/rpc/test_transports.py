@@ -6,6 +6,7 @@ import asyncio
 import os
 
 from cordisd.rpc.transports import HIGH_WATER_BYTES, FdTransport
+from measure import comes_meanwhile
 
 
 def test_a_reader_that_goes_away_while_behind_is_an_end_and_asks_for_nothing_more() -> None:
@@ -24,8 +25,9 @@ def test_a_reader_that_goes_away_while_behind_is_an_end_and_asks_for_nothing_mor
         await asyncio.sleep(0.02)
         assert transport.is_behind
         os.close(answers)
+        assert await comes_meanwhile(lambda: told)
         await asyncio.sleep(0.02)
-        transport.close(0)
+        transport.close()
         os.close(asking)
         assert told == ["eof"]
 
@@ -48,9 +50,10 @@ def test_a_reader_that_catches_up_is_told_of_once() -> None:
         transport.write(b"x" * n_bytes)
         while n_bytes:
             n_bytes -= len(await asyncio.to_thread(os.read, answers, 1 << 20))
+        assert await comes_meanwhile(lambda: told)
         await asyncio.sleep(0.02)
         assert told == ["drained"]
-        transport.close(0)
+        transport.close()
         os.close(asking)
         os.close(answers)
 

@@ -293,7 +293,7 @@ def test_closing_a_session_ends_its_prompts(place: Place) -> None:
             if event["type"] == "tool/call":
                 break
         await session.close()
-        result = await asyncio.wait_for(prompt.result(), 2)
+        result = await asyncio.wait_for(prompt.result(), SOON_S)
         assert result.finish_reason == "aborted"
 
     with_client(place, [SLEEP], work)

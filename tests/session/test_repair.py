@@ -86,6 +86,40 @@ def test_a_turn_without_an_open_step_gets_only_its_end() -> None:
     assert [event.type for event in closers(writer.events)] == ["turn/end"]
 
 
+@pytest.mark.parametrize("n_events", [3, 4])
+def test_a_prompt_that_was_taken_up_and_never_said_is_said(n_events: int) -> None:
+    writer = Writer()
+    open_turn(writer, 1, "hello")
+    said = writer.events[4]
+    del writer.events[n_events:]
+    added = closers(writer.events)
+    types = ["step/start", "user/message", "step/end", "turn/end"]
+    assert [event.type for event in added] == types[n_events - 3 :]
+    assert [event.seq for event in added] == list(range(n_events, 7))
+    assert (added[-3].data, added[-3].surface_op) == (said.data, "append")
+    assert added[-2].data == {"turn": 1, "step": 1}
+    assert closers([*writer.events, *added]) == []
+
+
+def test_what_waits_in_the_inbox_or_was_cancelled_is_not_said() -> None:
+    writer = Writer()
+    open_turn(writer, 1, "hello")
+    steered, waiting = ({**writer.events[4].data, "id": name} for name in ("steered", "waiting"))
+    splice = {"target": "next-step", "start": 0}
+    writer.add("agent/inbox/spliced", {**splice, "inserted": [steered, {**waiting, "id": "dropped"}]})
+    writer.add("agent/inbox/spliced", {**splice, "target": "next-turn", "inserted": [waiting]})
+    writer.add(
+        "agent/inbox/spliced",
+        {**splice, "start": 1, "removedCount": 1, "inserted": [], "outcome": "canceled"},
+    )
+    writer.add("step/end", {"turn": 1, "step": 1})
+    writer.add("agent/inbox/spliced", {**splice, "removedCount": 1, "inserted": []})
+    added = closers(writer.events)
+    assert [event.type for event in added] == ["step/start", "user/message", "step/end", "turn/end"]
+    assert added[0].data == {"turn": 1, "step": 2}
+    assert added[1].data == steered
+
+
 def test_equal_call_ids_get_one_result_each() -> None:
     writer = Writer()
     open_turn(writer, 1, "hello")

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -406,6 +407,22 @@ def test_a_compressed_log_is_refused(tmp_path: Path, beside: bool) -> None:
     for attempt in (lambda: store.open("s1"), store.list):
         with pytest.raises(LogRefusedError, match="zstd -d"):
             attempt()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_in_the_place_of_a_log_is_refused_and_not_waited_for(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    store = SessionStore(tmp_path)
+    path = stored(store)
+    path.unlink()
+    make(path)
+    assert store.header("s1") is None
+    for attempt in (lambda: store.open("s1"), store.list):
+        with pytest.raises(LogError, match=r"Not a regular file|Is a directory"):
+            attempt()
+    with pytest.raises(SessionExistsError):
+        store.create(header())
 
 
 def test_an_id_too_long_for_a_folder_is_refused_at_once(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import random
 import shutil
@@ -9,15 +10,17 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from cordisd.errors import LogWriteError
+from cordisd.events import Event
 from cordisd.session.disk import DiskCalls
 from cordisd.session.file import SessionLogFile
 from cordisd.session.store import SessionStore
-from log_samples import Writer, finished_session, header, plain, tool_turn
+from log_samples import START_MS, Writer, finished_session, header, plain, tool_turn
 
 IO_ERROR = OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -120,13 +123,49 @@ def test_a_failed_sync_ends_the_log(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_log_that_was_removed_is_noticed_at_the_next_sync(tmp_path: Path) -> None:
-    file = begun(tmp_path / "logs", BadDisk())
-    shutil.rmtree(tmp_path / "logs")
-    file.append(finished_session()[10:])
-    with pytest.raises(LogWriteError, match="removed while the session ran"):
-        asyncio.run(file.sync())
+def test_a_log_that_was_removed_is_noticed_before_anything_more_is_said_to_be_in_it(tmp_path: Path) -> None:
+    for attempt in (lambda file: file.append(finished_session()[10:]), lambda file: asyncio.run(file.sync())):
+        file = begun(tmp_path / "logs", BadDisk())
+        shutil.rmtree(tmp_path / "logs")
+        for _ in range(2):
+            with pytest.raises(LogWriteError, match="removed while the session ran"):
+                attempt(file)
+        file.close()
+
+
+@pytest.mark.parametrize("change", [b"x", b""])
+def test_a_log_that_somebody_else_has_changed_is_not_written_any_more(tmp_path: Path, change: bytes) -> None:
+    file = begun(tmp_path, BadDisk())
+    with file.path.open("ab" if change else "wb") as stream:
+        stream.write(change)
+    before = file.path.read_bytes()
+    with pytest.raises(
+        LogWriteError, match=r"another process has changed it.* its first 10 events is unknown"
+    ):
+        file.append(finished_session()[10:])
+    assert file.path.read_bytes() == before
     file.close()
+
+
+def test_where_there_are_no_locks_the_second_writer_ends_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flock(fd: int, how: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    first = begun(tmp_path, BadDisk())
+    second = SessionStore(tmp_path).open("s1")
+    assert "has no locks" in caplog.text
+    with pytest.raises(LogWriteError, match="another process has changed it"):
+        first.append(finished_session()[10:])
+    n_events = len(second.events)
+    second.file.append([Event("turn/start", n_events, START_MS, {"turn": 2})])
+    second.file.close()
+    first.close()
+    assert [event.seq for event in SessionStore(tmp_path).read(second.file.path)[1]] == list(
+        range(n_events + 1)
+    )
 
 
 def test_a_repair_that_cannot_keep_the_cut_bytes_changes_nothing(tmp_path: Path) -> None:
@@ -224,9 +263,7 @@ def test_a_killed_writer_leaves_a_log_that_opens_with_every_event_that_was_annou
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    expected = Writer()
-    for turn in range(1, 400):
-        tool_turn(expected, turn)
+    expected, turns = Writer(), count(1)
     for round_number in range(20):
         root = tmp_path / str(round_number)
         command = [sys.executable, "-c", _write_until_killed, root, _tests]
@@ -244,6 +281,8 @@ def test_a_killed_writer_leaves_a_log_that_opens_with_every_event_that_was_annou
         kept = store.read(next(root.rglob("session.jsonl")))[1]
         assert stored == header()
         assert len(kept) >= n_announced
+        while len(expected.events) < len(kept):
+            tool_turn(expected, next(turns))
         assert plain(kept) == plain(expected.events[: len(kept)])
         opened = store.open("s1")
         opened.file.close()

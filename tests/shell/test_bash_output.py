@@ -103,9 +103,9 @@ def test_the_trailer_can_show_every_status(texts):
 
 def test_output_of_jobs_between_calls_is_delivered_once_and_labelled(drive, tmp_path):
     async def body(bash: Bash) -> None:
-        assert (await bash.run("(sleep 0.1; printf 'LA\\e[1mTE\\n'; touch f) & disown")).text.startswith(
-            "[1] "
-        )
+        job = "(until [ -e go ]; do sleep 0.01; done; printf 'LA\\e[1mTE\\n'; touch f) & disown"
+        assert (await bash.run(job)).text.startswith("[1] ")
+        (tmp_path / "go").touch()
         await exists(tmp_path / "f")
         assert (await bash.run("echo b")).text == (
             "[output of background jobs since the last call]\nLATE\n[end of background output]\nb"
@@ -117,7 +117,8 @@ def test_output_of_jobs_between_calls_is_delivered_once_and_labelled(drive, tmp_
 
 def test_a_flood_between_calls_is_bounded(drive, tmp_path):
     async def body(bash: Bash) -> None:
-        await bash.run("(sleep 0.1; seq 1 200000; touch f) & disown")
+        await bash.run("(until [ -e go ]; do sleep 0.01; done; seq 1 200000; touch f) & disown")
+        (tmp_path / "go").touch()
         await exists(tmp_path / "f")
         text = (await bash.run("echo b")).text
         assert text.endswith("200000\n[end of background output]\nb") and len(text) < 22_000

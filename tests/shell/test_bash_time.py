@@ -15,7 +15,7 @@ from cordisd.shell.guardian import Moment
 from cordisd.shell.live import LiveShell
 from cordisd.shell.reaper import children, descendants
 from cordisd.shell.report import RESET_NOTICE, WAS_RESET_NOTICE
-from measure import PATIENCE_S, SOON_S
+from measure import SOON_S, comes_meanwhile
 from processes import exists
 
 
@@ -36,10 +36,7 @@ def _descendants() -> set[str]:
 
 async def _runs(command: str) -> None:
     """Wait until a process of that command line runs in the shell."""
-    end = time.monotonic() + PATIENCE_S
-    while command not in _descendants():
-        assert time.monotonic() < end, _descendants()
-        await asyncio.sleep(0.01)
+    assert await comes_meanwhile(lambda: command in _descendants()), _descendants()
 
 
 @pytest.mark.parametrize(

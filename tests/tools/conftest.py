@@ -19,7 +19,7 @@ import pytest
 from cordisd.mock import MockModelThread, Received, Reply, calls, text
 from cordisd.shell.report import RESET_NOTICE
 from daemon import Daemon
-from measure import QUICK_S
+from measure import ATTEMPTS, QUICK_S
 from processes import children, descendants, gone
 
 Call = str | dict[str, Any]
@@ -136,6 +136,17 @@ class Bench:
         left = descendants(self.guardian)
         assert gone(left), {pid: _words(pid) for pid in left}
 
+    def is_quick(self, session: str, took_s: list[float], folder: Path) -> bool:
+        """Whether one of the session's last calls was, or else one of a few more."""
+        took_s = list(took_s)
+        while min(took_s) >= QUICK_S and len(took_s) < 3 * ATTEMPTS:
+            self.begin(*["echo ok"] * 3, folder=folder, session=session)
+            self.wait([session])
+            more = self.told(session)
+            assert more.texts == ["ok"] * 3
+            took_s += more.took_s
+        return min(took_s) < QUICK_S
+
     def run(self, *steps: Step, folder: Path, timeout_s: float = 60) -> Told:
         """What the model was told, by a session of its own in `folder`, of the calls of `steps`."""
         return self.finish(self.begin(*steps, folder=folder), timeout_s)
@@ -237,15 +248,34 @@ def bash_texts(bash_calls: Callable[..., Told]) -> Callable[..., list[str]]:
 
 
 @pytest.fixture
-def bash_kept(bash_calls: Callable[..., Told], tmp_path: Path) -> Callable[..., Told]:
+def bash_framed(bash_bench: Callable[..., Bench], tmp_path: Path) -> Callable[..., Told]:
+    """`bash_framed(before, steps, after, **config)`: the calls of a new session in `tmp_path`.
+
+    Between `steps` and `after` there are calls that must be clean and quick.
+    """
+
+    def run(before: str, steps: Sequence[Step], after: str, **config: object) -> Told:
+        (tmp_path / "place").mkdir()
+        bench = bash_bench(**config)
+        session = bench.begin(before, *steps, *["echo ok"] * 3, after, folder=tmp_path)
+        bench.wait([session])
+        told = bench.told(session)
+        assert told.texts[-4:-1] == ["ok", "ok", "ok"]
+        assert bench.is_quick(session, told.took_s[-4:-1], tmp_path)
+        bench.close(session)
+        return told
+
+    return run
+
+
+@pytest.fixture
+def bash_kept(bash_framed: Callable[..., Told]) -> Callable[..., Told]:
     """Like `bash_calls`, in a shell whose state must be there afterwards, the next calls clean and quick."""
 
     def run(*steps: Step, **config: object) -> Told:
-        (tmp_path / "place").mkdir()
         before = 'kept=yes; cd place; env true; check() { echo "$kept ${PWD##*/}"; }'
-        told = bash_calls(before, *steps, *["echo ok"] * 3, "check", **config)
-        assert told.texts[-4:] == ["ok", "ok", "ok", "yes place"]
-        assert min(told.took_s[-4:-1]) < QUICK_S
+        told = bash_framed(before, steps, "check", **config)
+        assert told.texts[-1] == "yes place"
         assert "shell was reset" not in "".join(told.texts)
         return _inner(told)
 
@@ -253,16 +283,12 @@ def bash_kept(bash_calls: Callable[..., Told], tmp_path: Path) -> Callable[..., 
 
 
 @pytest.fixture
-def bash_lost(bash_calls: Callable[..., Told], tmp_path: Path) -> Callable[..., Told]:
+def bash_lost(bash_framed: Callable[..., Told], tmp_path: Path) -> Callable[..., Told]:
     """Like `bash_calls`, with a last step that ends the shell: it says so once, the next calls are clean."""
 
     def run(*steps: Step, **config: object) -> Told:
-        (tmp_path / "place").mkdir()
-        told = bash_calls(
-            "kept=yes; cd place; env true", *steps, *["echo ok"] * 3, 'echo "[$kept]"; pwd', **config
-        )
-        assert told.texts[-4:] == ["ok", "ok", "ok", f"[]\n{tmp_path}"]
-        assert min(told.took_s[-4:-1]) < QUICK_S
+        told = bash_framed("kept=yes; cd place; env true", steps, 'echo "[$kept]"; pwd', **config)
+        assert told.texts[-1] == f"[]\n{tmp_path}"
         assert [n for n, words in enumerate(told.texts) if "shell was reset" in words] == [
             len(told.texts) - 5
         ]

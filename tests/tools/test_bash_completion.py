@@ -234,22 +234,26 @@ def test_output_cannot_forge_an_ending(bash_kept, forgery: str) -> None:
 def cancelled(bash_bench, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Results of `echo N`, each cancelled about when it ended, then of `echo $kept; pwd` and `echo ok`.
 
-    The delay follows the outcomes, so that most cancellations fall into the last milliseconds.
+    The lead of the command follows the outcomes, so that most cancellations fall into its last milliseconds;
+    it is less than nothing where we hear of the command too late, and then the command waits.
     """
     bench, folder = bash_bench(), tmp_path_factory.mktemp("cancelled")
     session = bench.begin("cd /; kept=yes; env true", folder=folder)
     bench.wait([session])
-    delay_s, texts, randomly = 0.004, [], random.Random(33)
+    lead_s, step_s, texts, randomly = 0.002, 0.001, [], random.Random(33)
     for n in range(N_CANCELS):
         seen = len(bench.daemon.frames)
-        bench.begin(f"echo {n}", folder=folder, session=session)
+        pause = f"sleep {-lead_s:.6f}; " if lead_s < 0 else ""
+        bench.begin(f"{pause}echo {n}", folder=folder, session=session)
         bench.wait_for_call(session, seen)
-        time.sleep(delay_s * randomly.random())
+        time.sleep(max(lead_s, 0) * randomly.uniform(0.5, 1))
         bench.daemon.request("session/cancel", {"sessionId": session})
         bench.wait([session])
         [words] = bench.told(session).texts
+        is_alike = bool(texts) and (words == ABORTED) == (texts[-1] == ABORTED)
+        step_s = step_s * 1.5 if is_alike else max(step_s / 2, 0.0002)
+        lead_s += step_s if words == ABORTED else -step_s
         texts.append(words)
-        delay_s = max(delay_s * (1.25 if words == ABORTED else 0.8), 0.0002)
     bench.begin("echo $kept; pwd", "echo ok", folder=folder, session=session)
     return [*texts, *bench.finish(session).texts]
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from daemon import Daemon
+from measure import PATIENCE_S
 from tools.conftest import Bench, Told
 
 KEPT = "[Everything that it had started was ended. The shell is still running, its state kept.]"
@@ -76,13 +77,16 @@ def test_what_cannot_work_is_refused_with_its_place_and_what_is_allowed(
     patch.write_text(f"- id: bash\n  config: {json.dumps(config)}\n")
     command = [sys.executable, "-m", "cordisd"]
     check = subprocess.run(
-        [*command, "check", "minimal", "--patch", str(patch)], capture_output=True, text=True, timeout=30
+        [*command, "check", "minimal", "--patch", str(patch)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert (check.returncode, check.stdout) == (2, "")
     [line] = check.stderr.splitlines()
     assert what in line and re.match(r'/.+\.yml:\d+, entry "bash": ', line)
     daemon = Daemon(tmp_path, argv=[*command, "serve", "--stdio", "minimal", "--patch", str(patch)])
-    assert daemon.process.wait(20) == 2
+    assert daemon.process.wait(PATIENCE_S) == 2
     daemon.end()
     assert daemon.stderr.decode() == f"cordisd: {line}\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cordisd.shell.report import RESET_NOTICE, WAS_RESET_NOTICE
-from measure import QUICK_S, SOON_S
+from measure import QUICK_S, SOON_S, in_some_attempt
 
 LOST_BETWEEN = f"[The persistent shell could not run commands any more.]\n{WAS_RESET_NOTICE}\n"
 
@@ -63,11 +63,16 @@ def test_a_redirection_that_is_undone_in_the_command_is_not_spoken_of(bash_kept)
 
 
 def test_output_through_a_process_substitution_is_all_there(bash_texts, tmp_path: Path) -> None:
-    *told, last = bash_texts(
-        "exec > >(tee log) 2>&1", "echo b; sleep .05; echo c >&2", "seq 1000 | tail -1", "echo ok"
-    )
-    assert (told[1][-3:], told[2], last) == ("b\nc", "1000", "ok")
-    assert (tmp_path / "log").read_text() == "b\nc\n1000\nok\n"
+
+    def talk() -> None:
+        """`tee` is waited for as long as it is not silent: with the processor taken from it, it may be."""
+        *told, last = bash_texts(
+            "exec > >(tee log) 2>&1", "echo b; sleep .05; echo c >&2", "seq 1000 | tail -1", "echo ok"
+        )
+        assert (tmp_path / "log").read_text() == "b\nc\n1000\nok\n"
+        assert (told[1][-3:], told[2], last) == ("b\nc", "1000", "ok")
+
+    in_some_attempt(talk)
 
 
 @pytest.mark.parametrize(
@@ -140,10 +145,10 @@ def test_the_terminal_has_its_size_and_modes_again(bash_kept) -> None:
     ],
 )
 def test_tracing_shows_the_command_alone_and_costs_nothing(bash_calls, change: str, shown: str) -> None:
-    told = bash_calls("kept=yes", change, *["echo ok"] * 3, '[ "$kept" = yes ]')
-    assert told.texts[1] in ("", "D") and told.texts[2:5] == [shown] * 3
-    assert min(told.took_s[2:5]) < QUICK_S
-    assert "exit code" not in told.texts[5]
+    told = bash_calls("kept=yes", change, *["echo ok"] * 9, '[ "$kept" = yes ]')
+    assert told.texts[1] in ("", "D") and told.texts[2:-1] == [shown] * 9
+    assert min(told.took_s[2:-1]) < QUICK_S
+    assert "exit code" not in told.texts[-1]
 
 
 def test_an_err_trap_runs_once_for_each_failure(bash_kept) -> None:

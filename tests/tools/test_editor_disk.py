@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from editor_calls import EditorDaemon, EditorSession, editor_host, stages_a_file
+from measure import PATIENCE_S
 
 pytest_plugins = ["editor_fixtures"]
 
@@ -100,15 +101,17 @@ def test_a_file_in_the_lower_layer_of_an_overlay_is_edited_at_the_first_try(
     assert lower.read_text() == "old\n"
 
 
-def stop_while_staged(pid: int, folder: Path, timeout_s: float = 10) -> bool:
-    """Stop the process `pid` while it stages a file in `folder`; False if it was never caught at that."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        if stages_a_file(pid, folder):
+def stop_while_staged(pid: int, path: Path) -> bool:
+    """Stop the process `pid` while it stages the next content of `path`; False if it could not be caught."""
+    before = path.stat().st_ino
+    end = time.monotonic() + PATIENCE_S
+    while path.stat().st_ino == before:
+        assert time.monotonic() < end, "there is no edit"
+        if stages_a_file(pid, path.parent):
             os.kill(pid, signal.SIGSTOP)
             while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
                 time.sleep(0.001)
-            if stages_a_file(pid, folder):
+            if stages_a_file(pid, path.parent) and path.stat().st_ino == before:
                 return True
             os.kill(pid, signal.SIGCONT)
             return False
@@ -120,7 +123,7 @@ def test_a_change_by_another_program_between_reading_and_writing_wins(
 ) -> None:
     path = tmp_path / "a"
     pid = editor_daemon.daemon.process.pid
-    for attempt in range(10):
+    for attempt in range(30):
         path.write_bytes(b"old\n" + b"0123456789\n" * 850_000)
         change = partial(change_meanwhile, pid, path, f"theirs {attempt}\n")
         [answer] = editor.in_one_step(
@@ -139,7 +142,7 @@ def test_a_change_by_another_program_between_reading_and_writing_wins(
 
 
 def change_meanwhile(pid: int, path: Path, content: str) -> None:
-    if stop_while_staged(pid, path.parent):
+    if stop_while_staged(pid, path):
         path.write_text(content)
         os.kill(pid, signal.SIGCONT)
 

@@ -12,8 +12,8 @@ import pytest
 
 from cordisd.mock import call, text
 from daemon import Daemon
-from measure import PATIENCE_S
-from processes import gone, with_environment
+from measure import PATIENCE_S, comes
+from processes import gone, gone_within, with_environment
 from tools.terminal_session import Result, act, composition, daemon_with, drive, results
 
 REFUSED = [
@@ -122,11 +122,15 @@ def test_programs_see_neither_secrets_nor_the_daemons_own_settings(tmp_path: Pat
 
 @pytest.mark.parametrize(("config", "reads"), [("{}", "[1;3"), ("{answerQueries: false}", "")])
 def test_queries_are_answered_when_they_were_asked(config: str, reads: str, tmp_path: Path) -> None:
-    asked = r"stty -icanon -echo; printf 'ab\033[6n'; IFS= read -r -s -d R -t 1 x; echo; echo got ${x:1}."
+    wait_s = 30 if reads else 1
+    asked = (
+        rf"stty -icanon -echo; printf 'ab\033[6n'; IFS= read -r -s -d R -t {wait_s} x; echo; "
+        "echo got ${x:1}."
+    )
     printed = r"printf 'ab\033[6n'; IFS= read -r -t 1 x; echo; echo got ${#x}."
     made = drive(
         tmp_path,
-        act("start", command=asked, pattern=r"^got.*\."),
+        act("start", command=asked, pattern=r"^got.*\.", timeout_seconds=PATIENCE_S),
         act("start", name="b", command=printed, pattern=r"^got.*\."),
         config=config,
     )
@@ -174,8 +178,8 @@ def test_no_process_of_a_terminal_is_left(end: str, tmp_path: Path) -> None:
     with daemon_with(script, tmp_path, f"{{env: {{MARK: {mark}}}}}") as (daemon, _):
         assert len(results(daemon.run("s", "go"))) == 2
         # Up to three sleeps, the stubborn bash, its cat, python.
+        assert comes(lambda: len(with_environment(f"MARK={mark}")) >= 6)
         began = with_environment(f"MARK={mark}")
-        assert len(began) >= 6
         if end == "close":
             daemon.request("session/close", {"sessionId": "s"})
         elif end == "shutdown":
@@ -184,7 +188,7 @@ def test_no_process_of_a_terminal_is_left(end: str, tmp_path: Path) -> None:
             daemon.process.send_signal(signal.SIGKILL)
             daemon.process.wait()
         assert gone(began)
-        assert not with_environment(f"MARK={mark}")
+        assert gone_within(f"MARK={mark}")
 
 
 def test_a_daemon_keeps_no_descriptor_of_ended_terminals(tmp_path: Path) -> None:
@@ -201,7 +205,7 @@ def test_a_daemon_keeps_no_descriptor_of_ended_terminals(tmp_path: Path) -> None
         before = descriptors()
         assert not any("ptmx" in target for target in before)
         assert len(results(daemon.run("s", "go"))) == 6
-        assert descriptors() == before
+        assert comes(lambda: descriptors() == before), (before, descriptors())
 
 
 def test_the_libraries_of_the_terminal_are_loaded_by_its_first_call_only(tmp_path: Path) -> None:
@@ -220,6 +224,6 @@ def test_the_libraries_of_the_terminal_are_loaded_by_its_first_call_only(tmp_pat
 @pytest.mark.parametrize("config", ["{rows: 0}", "{timeoutMs: 700000}", "{silenceMs: 0}", "{colums: 80}"])
 def test_a_wrong_configuration_is_refused_with_its_line(config: str, tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, composition=composition(tmp_path, config))
-    assert daemon.process.wait(20) == 2
+    assert daemon.process.wait(PATIENCE_S) == 2
     daemon.end()
     assert b".cordis.yml:" in daemon.stderr and b'entry "terminal"' in daemon.stderr

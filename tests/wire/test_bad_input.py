@@ -12,6 +12,7 @@ import pytest
 
 from cordisd.mock import MockModelThread, call, text
 from daemon import Daemon, clean_environment
+from measure import PATIENCE_S
 
 GOOD = Path(__file__).parents[2] / "minimal.cordis.yml"
 
@@ -24,7 +25,7 @@ def serve(composition: Path, cwd: Path, **environment: str) -> subprocess.Comple
         input="",
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE_S,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -15,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from cordisd.mock import Hang, MockModelThread, RawReply, call, calls, delta, error, text
-from daemon import Daemon, clean_environment
-from measure import SOON_S
+from cordisd.session.layout import is_locked
+from daemon import Daemon, clean_environment, wait_for_file
+from measure import PATIENCE_S, SOON_S
 from processes import children, descendants, gone
 
 
@@ -90,15 +92,14 @@ def test_a_number_that_is_no_number_is_refused_before_it_reaches_a_log(tmp_path:
 def test_moving_a_session_does_not_wait_for_the_command_that_runs(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     script = [
-        call("c1", "bash", {"command": f"{UNTIL_GO}; pwd"}),
+        call("c1", "bash", {"command": f"touch begun; {UNTIL_GO}; pwd"}),
         call("c2", "bash", {"command": "pwd"}),
         text("end"),
     ]
     with MockModelThread([*script, text("more")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "go")
-        daemon.wait(lambda: "tool/call" in kinds(daemon))
-        time.sleep(0.3)
+        wait_for_file(tmp_path / "begun")
         daemon.request("session/working-directory/set", {"sessionId": "s", "path": "sub"})
         daemon.prompt("s", "queued")
         assert "tool/result" not in kinds(daemon)
@@ -159,12 +160,14 @@ def test_racing_closes_end_the_session_once(tmp_path: Path) -> None:
             assert b"Traceback" not in daemon.stderr
 
 
-def test_a_shutdown_notification_in_a_batch_ends_nothing(tmp_path: Path) -> None:
+def test_a_shutdown_notification_in_a_batch_ends_the_daemon_with_a_trace(tmp_path: Path) -> None:
     with Daemon(tmp_path) as daemon:
-        batch = [{"jsonrpc": "2.0", "method": "shutdown"}, {"jsonrpc": "2.0", "id": 1, "method": "rpc.ping"}]
+        batch = [{"jsonrpc": "2.0", "id": 1, "method": "rpc.ping"}, {"jsonrpc": "2.0", "method": "shutdown"}]
         daemon.send_raw(json.dumps(batch).encode() + b"\n")
         assert json.loads(daemon.next_line()) == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
-        assert daemon.request("rpc.ping") == {}
+        assert daemon.process.wait(SOON_S) == 0
+        assert daemon.end() == 0
+        assert b"a shutdown notification ends the daemon" in daemon.stderr
 
 
 def test_a_client_that_only_stops_reading_for_good_ends_the_daemon(tmp_path: Path) -> None:
@@ -197,7 +200,7 @@ def test_requests_may_come_from_a_file(tmp_path: Path) -> None:
                 env=clean_environment(DSH_SESSION_ROOT=str(tmp_path / "logs")),
                 stdin=file,
                 capture_output=True,
-                timeout=20,
+                timeout=PATIENCE_S,
             )
         assert (done.returncode, done.stderr) == (0, b"")
         assert len(done.stdout.splitlines()) == n_answers
@@ -207,14 +210,18 @@ FLOOD = RawReply([delta({"content": "x" * 50_000})] * 240 + [delta({}, "stop")])
 """More than a transport holds for its reader, which is 8 MiB."""
 
 
-def wait_for_the_end_in_the_log(daemon: Daemon) -> None:
-    """Wait until the end of the turn of session `s` is on disk, whoever reads what the daemon says."""
-    deadline = time.monotonic() + 30
+def wait_for_the_end_in_the_log(daemon: Daemon, turn: int = 1, *, closed: bool = False) -> None:
+    """Wait until the end of that turn of session `s` is on disk, whoever reads what the daemon says.
+
+    `closed`: and until the daemon has let go of the log.
+    """
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         for path in daemon.sessions.glob("*/s/session.jsonl"):
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - 400))
-                if b'"turn/end"' in file.read():
+                has_ended = re.search(rb'"turn/end".*"turn":%d,' % turn, file.read())
+                if has_ended and not (closed and is_locked(path)):
                     return
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -239,7 +246,8 @@ def test_a_session_closed_while_its_reader_is_behind_is_still_told_to_the_end(tm
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})
         wait_for_the_end_in_the_log(daemon)
         closing = daemon.send("session/close", {"sessionId": "s"})
-        daemon.wait(lambda: any(f.get("method") == "session.completed" for f in daemon.frames), 30)
+        wait_for_the_end_in_the_log(daemon, closed=True)
+        daemon.wait(lambda: any(f.get("method") == "session.completed" for f in daemon.frames), PATIENCE_S)
         assert_answered_before_the_end_was_told(daemon, closing)
         events = daemon.events("s")
         assert [event["seq"] for event in events] == list(range(len(events)))
@@ -397,8 +405,10 @@ def test_a_session_resumed_while_its_reader_is_behind_is_told_in_order_and_once(
         daemon.send("session/close", {"sessionId": "s"})
         resuming = daemon.send("session/resume", {"sessionId": "s"})
         daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("more")})
+        wait_for_the_end_in_the_log(daemon, 2)
         daemon.wait(
-            lambda: sum(f.get("method") == "session.completed" for f in daemon.frames) == 2, timeout_s=30
+            lambda: sum(f.get("method") == "session.completed" for f in daemon.frames) == 2,
+            timeout_s=PATIENCE_S,
         )
         assert_answered_before_the_end_was_told(daemon, resuming)
         seqs = [event["seq"] for event in daemon.events("s")]

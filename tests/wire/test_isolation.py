@@ -12,6 +12,7 @@ import pytest
 
 from cordisd.mock import MockModelThread, Received, Reply, calls, text
 from daemon import Daemon
+from measure import PATIENCE_S
 from processes import alive, children, descendants, gone
 
 COMPOSITION = """
@@ -128,7 +129,7 @@ def test_what_the_agent_loop_reads_cannot_be_isolated(composition: Path, tmp_pat
     composition.write_text("\n".join(row for row in rows if "dsh-fs-local" not in row))
     argv = [sys.executable, "-m", "cordisd", "serve", "--stdio", str(composition)]
     daemon = Daemon(tmp_path, argv=argv)
-    assert daemon.process.wait(20) != 0
+    assert daemon.process.wait(PATIENCE_S) != 0
     daemon.end()
     message = daemon.stderr.decode()
     assert f'{composition}:15, entry "editor"' in message

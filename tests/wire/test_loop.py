@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cordisd.mock import Hang, MockModelThread, Pause, RawReply, calls, delta, error, stream, text
+from cordisd.mock import Hang, MockModelThread, RawReply, calls, delta, error, stream, text
 from daemon import Daemon, module_path
+from gated import gated
+from measure import PATIENCE_S, SOON_S
 
 TESTS = Path(__file__).parents[1]
 
@@ -57,7 +59,7 @@ def results(events: list[dict[str, Any]]) -> list[str]:
 
 def test_parallel_safe_calls_run_together_and_answer_in_model_order(tmp_path: Path) -> None:
     made = calls(
-        ("c1", "together", {"seconds": 0.3}), ("c2", "together", {"seconds": 0.1}), ("c3", "together", {})
+        ("c1", "together", {"after": "c2"}), ("c2", "together", {"seconds": 0.1}), ("c3", "together", {})
     )
     with MockModelThread([made, text("end")]) as mock, daemon_with(tmp_path, SLEEPERS, mock.url) as daemon:
         daemon.initialize()
@@ -105,9 +107,7 @@ def test_initialize_waits_for_an_entry_that_mounts_slowly_and_identity_stays_vis
         "- insert: [{id: slow, name: 'loop_entries:SlowEntry'}]\n- {id: persona, config: {text: Be brief.}}\n"
     )
     with MockModelThread([text("ok")]) as mock, daemon_with(tmp_path, patch, mock.url) as daemon:
-        began = time.monotonic()
         daemon.initialize()
-        assert time.monotonic() - began >= 0.5
         daemon.run("s", "go")
         assert mock.requests[0].json["messages"][0]["content"] == "I took my time.\n\nBe brief."
 
@@ -143,7 +143,7 @@ def test_a_runtime_context_is_told_again_only_when_it_changes(tmp_path: Path) ->
 def test_a_tool_order_that_names_a_missing_tool_fails_the_start(tmp_path: Path) -> None:
     patch = "- insert: [{id: agent, name: agent, config: {toolOrder: [nope, '<unlisted-tools>']}}]\n"
     with daemon_with(tmp_path, patch, "http://127.0.0.1:9") as daemon:
-        assert daemon.process.wait(20) == 2
+        assert daemon.process.wait(PATIENCE_S) == 2
     assert 'names "nope", which no entry offers; tools: bash, str_replace_editor' in daemon.stderr.decode()
 
 
@@ -161,14 +161,14 @@ def test_a_tool_order_puts_the_tools_of_the_request_in_order(tmp_path: Path) -> 
 def test_loop_settings_that_cannot_work_fail_the_start(config: str, tmp_path: Path) -> None:
     patch = f"- insert: [{{id: agent, name: agent, config: {config}}}]\n"
     with daemon_with(tmp_path, patch, "http://127.0.0.1:9") as daemon:
-        assert daemon.process.wait(10) == 2
+        assert daemon.process.wait(PATIENCE_S) == 2
     assert b'entry "agent"' in daemon.stderr
 
 
 def test_max_tokens_early_in_a_turn_is_not_taken_back_and_does_not_leak(tmp_path: Path) -> None:
     """A steer joins the step after the cut one, which then ends the turn well: it stays max-tokens."""
-    cut = stream(delta({"content": "cut"}), Pause(0.5), finish="length")
-    with MockModelThread([cut, text("on"), text("next")]) as mock:
+    cut, go = stream(delta({"content": "cut"}), finish="length"), threading.Event()
+    with MockModelThread(gated(go, cut, text("on"), text("next"))) as mock:
         with daemon_with(tmp_path, "[]", mock.url) as daemon:
             daemon.initialize()
             daemon.prompt("s", "go")
@@ -176,6 +176,7 @@ def test_max_tokens_early_in_a_turn_is_not_taken_back_and_does_not_leak(tmp_path
             daemon.request(
                 "session/steer", {"sessionId": "s", "contentBlocks": [{"type": "text", "text": "and"}]}
             )
+            go.set()
             daemon.wait_idle("s")
             assert len(mock.requests) == 2
             assert daemon.events("s")[-1]["data"]["reason"] == {"kind": "max-tokens"}
@@ -243,7 +244,7 @@ def test_a_cancel_during_back_off_ends_the_turn_at_once(tmp_path: Path) -> None:
         daemon.prompt("s", "go")
         daemon.wait(lambda: any(event["type"] == "llm/retry" for event in daemon.events("s")))
         daemon.request("session/cancel", {"sessionId": "s"})
-        daemon.wait_idle("s", start, timeout_s=8)
+        daemon.wait_idle("s", start, timeout_s=SOON_S)
         events = daemon.events("s", start)
         assert events[-1]["data"]["reason"]["kind"] == "aborted"
         assert not any(event["type"] == "assistant/message" for event in events)

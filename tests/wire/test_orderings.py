@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from cordisd.mock import Hang, MockModelThread, RawReply, call, calls, delta, error, stream, text
 from daemon import Daemon, wait_for_file
+from gated import gated
+from measure import SOON_S
 
 
 def shape(frame: dict[str, Any]) -> str:
@@ -136,12 +139,14 @@ def test_exclusive_tool_calls_alternate_with_their_results(tmp_path: Path) -> No
 
 
 def test_a_model_error_ends_the_turn_and_the_queue_goes_on(tmp_path: Path) -> None:
-    with MockModelThread([error(400, "no such luck"), text("fine")]) as mock:
+    go = threading.Event()
+    with MockModelThread(gated(go, error(400, "no such luck"), text("fine"))) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
             daemon.initialize()
             start = len(daemon.frames)
             first = daemon.prompt("s", "one")
             second = daemon.prompt("s", "two")
+            go.set()
             daemon.wait_idle("s", start)
             seen = shapes(daemon.frames[start:])
             assert seen.count("=idle") == 1
@@ -277,7 +282,7 @@ def test_a_cancel_mid_tool_answers_every_call_at_once_and_the_shell_goes_on(tmp_
         start = len(daemon.frames)
         daemon.prompt("s", "go")
         wait_for_file(tmp_path / "begun")
-        daemon.request("session/cancel", {"sessionId": "s", "queue": "keep"}, timeout_s=1.5)  # usual 0.05
+        daemon.request("session/cancel", {"sessionId": "s", "queue": "keep"}, timeout_s=SOON_S)
         daemon.wait_idle("s", start)
         results = [event["data"] for event in daemon.events("s", start) if event["type"] == "tool/result"]
         assert [result["error"]["code"] for result in results] == ["ABORTED", "ABORTED_BEFORE_DISPATCH"]

@@ -12,6 +12,7 @@ import pytest
 from conversations import PERSONA, Conversations, hosted, persona, system_of, tools_of, write_preset
 from cordisd.mock import call
 from daemon import Daemon
+from measure import comes
 from processes import descendants
 
 AGENT = {"id": "agent", "name": "agent", "config": {"parameters": {"temperature": 0.25, "max_tokens": 77}}}
@@ -198,7 +199,7 @@ def test_selecting_again_and_again_leaves_nothing_open(world: World) -> None:
     for number in range(10):
         preset = ("minimal", "here")[number % 2]
         world.daemon.request("preset/select", {"sessionId": "often", "preset": preset})
-    assert held() == before
+    assert comes(lambda: held() == before), (before, held())
     start = len(world.daemon.frames)
     world.first("often")
     turns = [event for event in world.daemon.events("often", start) if event["type"] == "turn/start"]

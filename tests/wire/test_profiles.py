@@ -14,6 +14,7 @@ from cordisd.agent.profile import LOCK_FILE
 from cordisd.mock import MockModel, MockModelThread, Received, Reply, call, text
 from daemon import Daemon
 from frozen_presets import SHIPPED, freeze, host_daemon, lock, refused
+from measure import PATIENCE_S
 
 MISMATCH = (2301, "profile_hash_mismatch")
 OVERRIDE = (2303, "profile_override_refused")
@@ -233,13 +234,21 @@ def test_fields_that_a_frozen_session_does_not_take_queue_nothing(tmp_path: Path
         lock(daemon, root, "one-v1")
         daemon.request("session/create", {"sessionId": "s"})
         blocks = [{"type": "text", "text": "go"}]
-        for field in ({"outputSchema": {"type": "object"}}, {"capabilities": ["search"]}, {"maxTokens": 3}):
+        for field in ({"outputSchema": {"type": "object"}}, {"capabilities": ["search"]}):
             code, _, message = refused(
                 daemon, "session/prompt", {"sessionId": "s", "contentBlocks": blocks, **field}
             )
             assert code == -32602
             assert next(iter(field)) in message
         assert daemon.request("session/get", {"sessionId": "s"})["lastSeq"] == -1
+        limits = {"maxTurns": 3, "noticeTurns": 1}
+        code, data, message = refused(daemon, "session/create", {"sessionId": "t", "limits": limits})
+        assert (code, data) == (2303, "profile_override_refused")
+        assert (
+            'limits.noticeTurns would add a message to what the frozen profile "one-v1" is shown' in message
+        )
+        del limits["noticeTurns"]
+        assert daemon.request("session/create", {"sessionId": "t", "limits": limits})["preset"] == "one-v1"
     assert mock.requests == []
 
 
@@ -287,7 +296,7 @@ def test_presets_that_cannot_be_frozen_are_listed_with_the_reason_and_make_no_se
 def test_a_process_composition_cannot_be_frozen(tmp_path: Path) -> None:
     row = "  - {name: profile, config: {id: one-v1}}\n"
     with host_daemon(tmp_path / "w", tmp_path, "http://127.0.0.1:9", row) as daemon:
-        assert daemon.process.wait(20) == 2
+        assert daemon.process.wait(PATIENCE_S) == 2
     assert b"a profile freezes an agent preset; a process composition has none to freeze" in daemon.stderr
 
 

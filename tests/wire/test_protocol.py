@@ -78,19 +78,27 @@ def test_ids_come_back_with_their_type(tmp_path: Path) -> None:
         assert [(type(one), one) for one in answers] == [(type(one), one) for one in ids]
 
 
-def test_notifications_and_stray_answers_have_no_effect_but_a_trace(tmp_path: Path) -> None:
+def test_notifications_are_served_unanswered_and_stray_answers_have_no_effect(tmp_path: Path) -> None:
     with Daemon(tmp_path) as daemon:
+        daemon.initialize()
         frames = exchange(
             daemon,
-            b'{"jsonrpc":"2.0","id":null,"method":"shutdown"}',
-            b'{"jsonrpc":"2.0","method":"shutdown"}',
+            b'{"jsonrpc":"2.0","method":"session/create","params":{"sessionId":"told"}}',
+            b'{"jsonrpc":"2.0","method":"session/create","params":{"sessionId":7}}',
             b'{"jsonrpc":"2.0","id":77,"result":{}}',
             b"",
             b"  \r",
         )
         assert frames == []
+        assert [one["sessionId"] for one in daemon.request("session/list")["sessions"]] == ["told"]
         daemon.end()
-        assert daemon.stderr.count(b"notification shutdown was ignored") == 2
+        assert b"notification session/create failed: session/create: sessionId" in daemon.stderr
+
+
+def test_a_null_id_is_refused_and_nothing_is_done(tmp_path: Path) -> None:
+    with Daemon(tmp_path) as daemon:
+        [frame] = exchange(daemon, b'{"jsonrpc":"2.0","id":null,"method":"shutdown"}')
+        assert (frame["id"], frame["error"]["code"]) == (None, -32600)
 
 
 def test_a_batch_is_answered_member_by_member(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from cordisd.mock import Hang, MockModelThread, RawReply, Received, Reply, call, delta, event, text
 from daemon import Daemon
+from gated import gated
+from measure import PATIENCE_S
 
 
 def blocks(words: str) -> list[dict[str, str]]:
@@ -85,13 +87,17 @@ def test_a_relative_cwd_becomes_absolute_in_the_header(tmp_path: Path) -> None:
 
 
 def test_concurrent_first_prompts_make_one_session(tmp_path: Path) -> None:
-    with MockModelThread([text("a"), text("b")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+    go = threading.Event()
+    script = gated(go, text("a"), text("b"))
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         start = len(daemon.frames)
         numbers = [
             daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": blocks(f"p{number}")})
             for number in range(2)
         ]
+        daemon.wait(lambda: all(daemon.answer(number) for number in numbers))
+        go.set()
         daemon.wait_idle("s", start)
         assert [frame["id"] for frame in daemon.frames[start:] if "id" in frame] == numbers
         assert len(daemon.request("session/list")["sessions"]) == 1
@@ -146,12 +152,13 @@ def test_create_get_and_list_tell_what_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_steered_message_joins_the_next_step(tmp_path: Path) -> None:
-    script = [call("c1", "bash", {"command": "sleep 0.3"}), text("end")]
+    script = [call("c1", "bash", {"command": "until [ -e go ]; do sleep .02; done"}), text("end")]
     with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "go")
         daemon.wait(lambda: any(event["type"] == "tool/call" for event in daemon.events("s")))
         daemon.request("session/steer", {"sessionId": "s", "contentBlocks": blocks("hurry")})
+        (tmp_path / "go").touch()
         daemon.wait_idle("s")
         roles = [(one["role"], one["content"]) for one in mock.requests[1].json["messages"]]
         assert roles[-1] == ("user", "hurry")
@@ -293,13 +300,13 @@ def test_a_slow_reader_loses_nothing_and_costs_no_memory(tmp_path: Path) -> None
         for _ in range(n_turns):
             daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": blocks("flood")})
         logs = tmp_path.parent / f"{tmp_path.name}-sessions"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while sum(path.read_bytes().count(b'"turn/end"') for path in logs.glob("*/s/*")) < n_turns:
             assert time.monotonic() < deadline
             time.sleep(0.2)
         status = Path(f"/proc/{daemon.process.pid}/status").read_text()
         rss_mb = int(status.split("VmRSS:")[1].split()[0]) / 1024
-        daemon.wait_idle("s", timeout_s=30)
+        daemon.wait_idle("s", timeout_s=PATIENCE_S)
         events = daemon.events("s")
         assert [event["seq"] for event in events] == list(range(len(events)))
         n_deltas = sum(event["data"].get("chunk", {}).get("type") == "text-delta" for event in events)

@@ -13,7 +13,7 @@ import pytest
 
 from cordisd.mock import Hang, MockModelThread, RawReply, call, delta, text
 from daemon import Daemon, clean_environment
-from measure import PATIENCE_S, SOON_S
+from measure import PATIENCE_S, SOON_S, comes
 from processes import alive, descendants, gone
 
 SLEEPER = "trap '' TERM; setsid sleep 301 & nohup sleep 302 & (sleep 303 &) ; sleep 304"
@@ -140,7 +140,7 @@ def test_the_death_of_the_parent_ends_the_daemon_though_its_input_stays_open(tmp
         [
             "/bin/sh",
             "-c",
-            f"exec 3<&0; {sys.executable} -m cordisd serve --stdio <&3 >&2 & echo $!; sleep 60",
+            f"exec 3<&0; {sys.executable} -m cordisd serve --stdio <&3 >answers & echo $!; sleep 60",
         ],
         cwd=tmp_path,
         env=clean_environment(DSH_SESSION_ROOT=str(tmp_path / "logs")),
@@ -153,11 +153,11 @@ def test_the_death_of_the_parent_ends_the_daemon_though_its_input_stays_open(tmp
     daemon_pid = int(parent.stdout.readline())
     below: set[int] = set()
     try:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (guardian := descendants(daemon_pid)) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        os.write(writer, b'{"jsonrpc":"2.0","id":1,"method":"rpc.ping"}\n')
+        answers = tmp_path / "answers"
+        assert comes(lambda: answers.exists() and answers.read_bytes()), "it serves"
+        guardian = descendants(daemon_pid)
         assert guardian
-        time.sleep(0.5)
         below = descendants(parent.pid)
         parent.kill()
         parent.wait()

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 from daemon import Daemon, clean_environment
+from measure import PATIENCE_S
 
 HEAVY = (
-    *("aiohttp", "jsonschema", "rich", "ray", "difflib", "cordisd.rpc.dispatch"),
+    *("aiohttp", "jsonschema", "rich", "ray", "difflib", "cordisd.rpc.dispatch", "cordisd.shapes"),
+    *("cordisd.rpc.listen", "ctypes"),
     *("ptyprocess", "pexpect", "pyte", "re2", "wcwidth"),
 )
 
@@ -17,14 +19,14 @@ PROBE = """
 import atexit, os, sys
 from cordisd.rpc import peer
 
-initialize = peer.Peer._initialize
+initialize = peer.initialize
 
-async def note(self, params):
-    answer = await initialize(self, params)
+async def note(host, params):
+    answer = await initialize(host, params)
     os.write(2, ("\\n".join(sorted(sys.modules)) + "\\n").encode())
     return answer
 
-peer.Peer._initialize = note
+peer.initialize = note
 from cordisd.cli.main import main
 sys.exit(main(["serve", "--stdio"]))
 """
@@ -41,7 +43,7 @@ def test_nothing_heavy_is_loaded_when_initialize_is_answered(tmp_path: Path) -> 
         env=clean_environment(DSH_SESSION_ROOT=str(tmp_path / "logs")),
         input=frame,
         capture_output=True,
-        timeout=20,
+        timeout=PATIENCE_S,
     )
     assert b"serverInfo" in ended.stdout, ended.stderr
     loaded = ended.stderr.decode().split()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cordisd.agent.fingerprint import Fingerprint, take_fingerprint
 from cordisd.agent.preset import Preset
@@ -21,13 +21,15 @@ from cordisd.errors import (
     ProfileOverrideError,
     PromptError,
 )
-from cordisd.events import JsonObject
 from cordisd.kernel.mount import mount
 from cordisd.kernel.scope import Scope
 from cordisd.services.models import RequestConfig
 from cordisd.services.prompt import UNLISTED_TOOLS, PromptRegistry
 from cordisd.services.tools import ToolRegistry
 from cordisd.session.realm import Realm
+
+if TYPE_CHECKING:
+    from cordisd.shapes import AgentIdentity
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +51,17 @@ class Agent(NamedTuple):
     profile: Profile | None
     """The frozen profile that it is, if it is one."""
 
-    def identity(self) -> JsonObject:
+    def identity(self) -> AgentIdentity:
         """What names the agent in answers and log headers: `preset`, `digest` and, if frozen, `profile`."""
-        found: JsonObject = {"preset": self.preset.name, "digest": self.fingerprint.digest}
+        found: AgentIdentity = {"preset": self.preset.name, "digest": self.fingerprint.digest}
         if self.profile is not None:
-            found["profile"] = {"id": self.profile.id, **self.fingerprint.hashes._asdict()}
+            prompt, tools, profile = self.fingerprint.hashes
+            found["profile"] = {
+                "id": self.profile.id,
+                "prompt_sha256": prompt,
+                "tools_sha256": tools,
+                "profile_sha256": profile,
+            }
         return found
 
 

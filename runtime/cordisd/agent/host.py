@@ -50,6 +50,8 @@ class Host:
     scope: Scope = field(default_factory=lambda: Scope("host"))
     on_open: Callable[[Live], None] = lambda live: None
     """Called with each session before its first event, so that whoever listens misses none."""
+    on_close: Callable[[Live], None] = lambda live: None
+    """Called with each session that has been closed, after its last event."""
     closing: bool = False
     live: dict[str, Live] = field(default_factory=dict)
     """Every live session by id, oldest first."""
@@ -185,8 +187,9 @@ class Host:
             await live.close()
         finally:
             del self.live[session_id]
-            if live.session.log.path is None or live.session.log.next_seq > 0:
+            if live.session.log.path is None or live.session.log.has_begun:
                 self.closed_ids.add(session_id)  # with no event there is no log: the id is free again
+            self.on_close(live)
 
     async def abort(self) -> None:
         """Take no more prompts and have every turn log its end; bounded by `ABORT_S`."""

@@ -6,9 +6,10 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from cordisd.agent.budget import COSTS, Limits, tightest
+from cordisd.agent.agent import Agent
+from cordisd.agent.budget import COSTS, NOTICES, Limits, tightest
 from cordisd.agent.settings import SessionLimits
-from cordisd.errors import InvalidParamsError, LogCorruptError
+from cordisd.errors import InvalidParamsError, LogCorruptError, ProfileOverrideError
 from cordisd.events import JsonObject
 from cordisd.kernel.scope import Scope
 from cordisd.services.models import ModelRegistry, RequestConfig
@@ -76,6 +77,19 @@ def limits_of(scope: Scope, header: JsonObject, config: RequestConfig) -> Limits
             f'"{config.model}" of provider "{config.provider}"; write them into the row of that provider'
         )
     return limits
+
+
+def check_untold(limits: Limits, agent: Agent) -> None:
+    """Go on only if nothing is to be told to a frozen agent, which is shown nothing but its task (FP-3).
+
+    Raises:
+        ProfileOverrideError: something is.
+    """
+    told = [name for name in NOTICES if name in limits]
+    if agent.profile is not None and told:
+        raise ProfileOverrideError(
+            f'limits.{told[0]} would add a message to what the frozen profile "{agent.profile.id}" is shown'
+        )
 
 
 def _read(written: object) -> Limits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cordisd.agent.agent import assembling
 from cordisd.agent.host import Host
@@ -19,6 +19,9 @@ from cordisd.session.log import SessionLog
 from cordisd.session.realm import Realm
 from cordisd.session.session import Session, new_message
 
+if TYPE_CHECKING:
+    from cordisd.shapes import AgentIdentity, PresetRenderResult
+
 
 def _never(error: LogWriteError) -> None:
     raise error  # nothing is written
@@ -27,14 +30,13 @@ def _never(error: LogWriteError) -> None:
 class Rendering(NamedTuple):
     """What a model would be sent first. `body` is the request's, byte for byte."""
 
-    identity: JsonObject
-    """`preset`, `digest` and, if frozen, `profile`."""
+    identity: AgentIdentity
     system: str
     tools: list[JsonObject]
     parameters: JsonObject
     body: bytes
 
-    def as_json(self) -> JsonObject:
+    def as_json(self) -> PresetRenderResult:
         """The result of `preset/render`; `request` is the body as text."""
         return {
             **self.identity,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from cordisd.agent.host import Host
 from cordisd.agent.preset import AGENT_FILE, Preset, Root, Roster
-from cordisd.cli.output import write_out
+from cordisd.cli.output import complain, write_out
 from cordisd.errors import CordisError, PresetError, ProfileError, problems_behind
 from cordisd.kernel.load import load
 from cordisd.shell.guardian import Guardian
@@ -134,12 +134,6 @@ def answer(args: Namespace, work: Callable[[Hosts], Awaitable[Answer]]) -> int:
 def lines_of(error: CordisError) -> list[str]:
     """What an error says: a line for each problem of a composition that is behind it, else its message."""
     return [str(problem) for problem in problems_behind(error)] or [str(error)]
-
-
-def complain(*problems: object, kind: str = "cordisd") -> None:
-    """Print a line for each problem on stderr."""
-    for problem in problems:
-        print(f"{kind}: {problem}", file=sys.stderr)
 
 
 async def _work(hosts: Hosts, work: Callable[[Hosts], Awaitable[Answer]]) -> Answer:

@@ -26,6 +26,8 @@ COMMANDS = {
     "check": "validate a composition and print every problem",
     "preset": "list, render, check and compare agent presets",
     "profile": "show, verify and lock frozen presets",
+    "log": "verify, repair and show stored session logs",
+    "sessions": "list stored sessions, and remove old ones",
     "schema": "print the JSON Schema of a composition, for editors",
     "mock-model": "serve a script as an OpenAI-compatible model, with faults",
 }

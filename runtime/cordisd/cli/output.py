@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+PRINTED_CHARS: Final = 1 << 16
+"""About as much is printed at a time."""
 
 
 def print_out(text: str) -> None:
@@ -28,6 +33,36 @@ def write_out(data: bytes) -> None:
     with _to_stdout():
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines as they come: one by one on a terminal, else many at a time.
+
+    Raises:
+        SystemExit: as `print_out`.
+    """
+    held: list[str] = []
+    n_chars = 0
+    for line in lines:
+        held.append(line)
+        n_chars += len(line)
+        if n_chars >= PRINTED_CHARS or sys.stdout.isatty():
+            print_out("\n".join(held))
+            held, n_chars = [], 0
+    if held:
+        print_out("\n".join(held))
+
+
+def complain(*problems: object, kind: str = "cordisd") -> None:
+    """Print a line for each problem on stderr."""
+    for problem in problems:
+        print(f"{kind}: {problem}", file=sys.stderr)
+
+
+def shown(path: Path) -> str:
+    """A path on one line, whatever bytes it is made of."""
+    text = str(path)
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from cordisd.agent.fingerprint import canonical_json
 from cordisd.agent.render import first_request
 from cordisd.agent.settings import SessionSettings
 from cordisd.cli.difference import differences
-from cordisd.cli.host import NAME_RULE, Answer, Hosts, add_composition, answer, complain
+from cordisd.cli.host import NAME_RULE, Answer, Hosts, add_composition, answer
+from cordisd.cli.output import complain
 from cordisd.cli.rollout import DEFAULT_MODEL, UsageError
 from cordisd.errors import CordisError, Problem
 from cordisd.events import JsonObject

@@ -11,7 +11,8 @@ from cordisd.agent.fingerprint import Hashes
 from cordisd.agent.host import Host
 from cordisd.agent.preset import Preset, Root, Roster
 from cordisd.agent.profile import LOCK_FILE, Profile, read_locks, unwritten_keys, write_lock
-from cordisd.cli.host import NAME_RULE, Answer, Hosts, add_composition, answer, complain, lines_of
+from cordisd.cli.host import NAME_RULE, Answer, Hosts, add_composition, answer, lines_of
+from cordisd.cli.output import complain
 from cordisd.errors import CordisError, PresetError
 from cordisd.rpc.presets import profile_of
 

@@ -48,7 +48,7 @@ def config_schema(entry_class: type[Entry], key: str, *, is_lenient: bool) -> di
     """
     config = entry_class.Config
     schema = config.model_json_schema(
-        schema_generator=_Described, ref_template=f"#/$defs/{key}.{{model}}", mode="validation"
+        schema_generator=Described, ref_template=f"#/$defs/{key}.{{model}}", mode="validation"
     )
     definitions = {f"{key}.{name}": _editable(part) for name, part in schema.pop("$defs", {}).items()}
     if "$ref" in schema:  # a model that contains itself stands among the definitions
@@ -62,7 +62,7 @@ def config_schema(entry_class: type[Entry], key: str, *, is_lenient: bool) -> di
     return {key: root, **definitions}
 
 
-class _Described(GenerateJsonSchema):
+class Described(GenerateJsonSchema):
     """pydantic's generator, with descriptions from the sources, every accepted spelling and no titles."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:

@@ -41,7 +41,14 @@ def _texts_of_module(name: str) -> Mapping[str, Mapping[str, str]]:
         tree = ast.parse(inspect.getsource(sys.modules[name]))
     except (KeyError, OSError, TypeError, SyntaxError):  # built in, compiled, or typed at a prompt
         return {}
-    return {qualname: _texts_of_class(node) for qualname, node in _classes(tree, "")}
+    texts: dict[str, dict[str, str]] = {}
+    for qualname, node in _classes(tree, ""):
+        # A `TypedDict` does not know its bases before Python 3.12: those beside it are found by their names.
+        beside = [texts.get(base.id, {}) for base in node.bases if isinstance(base, ast.Name)]
+        texts[qualname] = {
+            field: text for own in (*beside, _texts_of_class(node)) for field, text in own.items()
+        }
+    return texts
 
 
 def _classes(parent: ast.AST, prefix: str) -> Iterator[tuple[str, ast.ClassDef]]:

@@ -7,7 +7,8 @@ returned, so a prompt's first events could not be kept in front of the turn that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from cordisd.errors import MethodNotFoundError, nearest
 from cordisd.events import JsonObject
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from cordisd.rpc.peer import Peer
 
 
-async def dispatch(method: str, params: JsonObject, peer: Peer) -> JsonObject:
+async def dispatch(method: str, params: JsonObject, peer: Peer) -> Mapping[str, Any]:
     """The result of the method.
 
     Raises:

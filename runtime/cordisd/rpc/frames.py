@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from cordisd.events import Event, JsonObject, encode_json
 from cordisd.session.log import Notice
@@ -17,11 +17,11 @@ class FrameSplitter:
     """Cuts a byte stream into lines, whatever the pieces it arrives in.
 
     A line of more than `max_bytes` is dropped up to its newline and yields one `OVERSIZE`. A last line
-    without a newline is never yielded.
+    without a newline is never yielded. `max_bytes` may be changed on the way.
     """
 
     def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._parts: list[bytes] = []
         self._size = 0
         self._dropping = False
@@ -37,16 +37,32 @@ class FrameSplitter:
 
     def _add(self, part: bytes) -> None:
         self._size += len(part)
-        if self._size > self._max_bytes:
+        if self._size > self.max_bytes:
             self._dropping = True
             self._parts = []
         elif part:
             self._parts.append(part)
 
 
+class EncodedResult(dict[str, Any]):
+    """A result that is JSON already, because to encode it would hold the event loop up."""
+
+    def __init__(self, json: bytes) -> None:
+        super().__init__()
+        self.json = json
+
+
 def response_frame(request_id: object, body: JsonObject) -> bytes:
     """The answer to a request; `body` holds either `result` or `error`."""
-    return encode_json({"jsonrpc": "2.0", "id": request_id, **body}) + b"\n"
+    return encode_answer({"jsonrpc": "2.0", "id": request_id, **body}) + b"\n"
+
+
+def encode_answer(answer: JsonObject) -> bytes:
+    """The JSON of an answer, or of one in a batch."""
+    result = answer.get("result")
+    if isinstance(result, EncodedResult):
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(answer["id"]), result.json)
+    return encode_json(answer)
 
 
 def notification_frame(item: Event | Notice, session_json: bytes) -> bytes:

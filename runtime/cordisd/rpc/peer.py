@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable
-from typing import Any, Final
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from cordisd import __version__
-from cordisd.agent.agent import check_required
 from cordisd.agent.host import Host
 from cordisd.agent.live import Live
 from cordisd.agent.settings import SessionSettings
@@ -19,42 +18,74 @@ from cordisd.errors import (
     InvalidRequestError,
     NotInitializedError,
     SessionBusyError,
+    UnauthorizedError,
 )
-from cordisd.events import JsonObject, decode_json, encode_json
-from cordisd.rpc.feed import Feed
-from cordisd.rpc.frames import OVERSIZE, FrameSplitter, response_frame
+from cordisd.events import JsonObject, encode_json
+from cordisd.rpc.feeds import Feeds
+from cordisd.rpc.frames import OVERSIZE, FrameSplitter, encode_answer, response_frame
+from cordisd.rpc.initialize import initialize
+from cordisd.rpc.requests import error_body, kind_of, read_frame, readable_id
 from cordisd.rpc.transports import FdTransport
-from cordisd.wire import INITIALIZE, MAX_FRAME_BYTES, METHODS, NOTIFICATIONS, PROTOCOL_VERSION, SHUTDOWN
+from cordisd.wire import INITIALIZE, MAX_FRAME_BYTES, SHUTDOWN
+
+if TYPE_CHECKING:
+    from cordisd.rpc.connections import Connections
 
 logger = logging.getLogger(__name__)
 
-MAX_SAFE_INTEGER: Final = 2**53 - 1
-INITIALIZE_FIELDS: Final = frozenset(
-    {"cwd", "provider", "model", "maxTokens", "reasoningEffort", "preset", "requirePreset"}
-)
+REQUEST_S: Final = 60.0
+"""Most time that a request is worked on."""
+HIDE_S: Final = 0.001
+"""After its answer to `initialize`, and before any tool runs, the daemon hides from what runs as its user."""
+STRANGER_S: Final = 10.0
+"""How long a connection may take to show the token."""
+STRANGER_FRAME_BYTES: Final = 1 << 16
+"""Longest frame of a connection that has not shown the token."""
 
 
 class Peer:
     """Serves one connection from the host.
 
-    `on_end` is called when the client is done: a `shutdown` has been answered, or nothing more will come.
+    `on_end` is called when nothing more will come: the connection is then to be closed. `token`: what
+    `initialize` has to show before anything else is served. `hears_all`: every session's events are sent, not
+    only those of the sessions that this connection makes or attaches to.
     """
 
-    def __init__(self, host: Host, reader: int, writer: int, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        connections: Connections,
+        reader: int,
+        writer: int,
+        *,
+        on_end: Callable[[Peer], None],
+        on_shutdown: Callable[[], None],
+        token: str | None = None,
+        hears_all: bool = False,
+    ) -> None:
         self.host = host
-        self._on_end = on_end
+        self.connections = connections
+        self.hears_all = hears_all
+        self._on_end = partial(on_end, self)
+        self._on_shutdown = on_shutdown
+        self._token = token
+        self._is_turned_away = False
         self._settings: SessionSettings | None = None
         self._initializing = asyncio.Lock()
-        self._feeds: dict[str, Feed] = {}
-        self._ending: list[Feed] = []
-        """Feeds of closed sessions that still have something to send, oldest first."""
-        self._splitter = FrameSplitter()
-        self._tasks: dict[asyncio.Task[None], object] = {}
-        """The request of each by its id; None for a batch."""
+        self._splitter = FrameSplitter(MAX_FRAME_BYTES if token is None else STRANGER_FRAME_BYTES)
+        self._tasks: dict[asyncio.Task[None], Callable[[CordisError], None]] = {}
+        """How to refuse what each is to answer."""
         self._transport = FdTransport(
-            reader, writer, on_data=self._take, on_eof=on_end, on_drained=self._catch_up
+            reader,
+            writer,
+            on_data=self._take,
+            on_eof=self._on_end,
+            on_drained=lambda: self.feeds.catch_up_soon(),
         )
+        self.feeds = Feeds(self._transport, connections.turns)
         self._transport.start()
+        if token is not None:
+            asyncio.get_running_loop().call_later(STRANGER_S, self._end_stranger)
 
     async def settings(self) -> SessionSettings:
         """What `initialize` chose for new sessions: the last one that came before, once it is answered.
@@ -69,32 +100,22 @@ class Peer:
             return self._settings
 
     def own(self, session_id: str) -> Live:
-        """The live session of that id, if this connection may act on it.
+        """The live session of that id, if this connection may act on it; one without an owner gets this one.
 
         Raises:
             SessionNotFoundError: it is not live.
             SessionBusyError: another connection owns it.
         """
         live = self.host.get(session_id)
+        if live.owner is None:
+            live.owner = self
+            if session_id not in self.feeds:
+                self.feeds.attach(live)
         if live.owner is not self:
             raise SessionBusyError(f'session "{session_id}" is owned by another connection')
         return live
 
-    def attach(self, live: Live) -> None:
-        """Send the session's events from its next one on."""
-        session = live.session
-        waits = any(feed.session_id == session.id for feed in self._ending)
-        self._feeds[session.id] = Feed(session.id, session.log, self._transport, is_behind=waits)
-
-    def detach(self, session_id: str) -> None:
-        """Send what the session has logged so far, however late that is read, and no more."""
-        feed = self._feeds.pop(session_id, None)
-        if feed is not None:
-            feed.end()
-            if feed.is_behind:
-                self._ending.append(feed)
-
-    async def close(self, timeout_s: float) -> None:
+    async def close(self, timeout_s: float, reason: str) -> None:
         """Answer what is pending, refuse what is not done after `timeout_s`, send what is left, close fds.
 
         A reader that does not keep up is given `timeout_s` again.
@@ -104,165 +125,160 @@ class Peer:
             _, late = await asyncio.wait(list(self._tasks), timeout=timeout_s)
         for task in late:
             task.cancel()
-            if (request_id := self._tasks[task]) is not None:
-                self._refuse(request_id, NotInitializedError("the daemon is shutting down"))
-        self._transport.close(timeout_s)
-        for feed in (*self._ending, *self._feeds.values()):
-            feed.close()
+            self._tasks[task](NotInitializedError(reason))
+        deadline_s = time.monotonic() + timeout_s
+        while not self._transport.is_broken and (left_s := deadline_s - time.monotonic()) > 0:
+            await self._transport.drain(left_s)
+            if not self.feeds.is_catching_up:
+                break
+            await asyncio.sleep(0)  # a feed has a slice to send
+        self._transport.close()
+        self.feeds.close()
 
-    def _catch_up(self) -> None:
-        for feed in (*self._ending, *self._feeds.values()):
-            feed.catch_up()
-        self._ending = [feed for feed in self._ending if feed.is_behind]
+    def _end_stranger(self) -> None:
+        if self._token is not None and not self._transport.is_broken:
+            logger.warning("a connection has shown no token within %g s", STRANGER_S)
+            self._transport.give_up()
 
     def _take(self, data: bytes) -> None:
         for line in self._splitter.feed(data):
-            self._take_line(line)
+            if self._is_turned_away:
+                return
+            if line is OVERSIZE or line.strip():
+                self._take_line(line)
 
     def _take_line(self, line: bytes) -> None:
-        if line is OVERSIZE:
-            self._refuse(
-                None, InvalidRequestError(f"frame longer than {MAX_FRAME_BYTES} bytes; it was skipped")
-            )
-        elif line.strip():
-            try:
-                frame = decode_json(line)
-            except (ValueError, RecursionError) as error:
-                self._answer(None, {"error": {"code": -32700, "message": f"not a JSON frame: {error}"}})
-                return
-            if isinstance(frame, list):
-                self._start(self._serve_batch(frame))
-            else:
-                self._take_frame(frame)
-
-    def _take_frame(self, frame: Any) -> None:
-        request_id = _readable_id(frame)
+        frame: Any = None
         try:
-            if not _is_request(frame):
+            frame = read_frame(line, self._splitter.max_bytes)
+            if self._token is not None:
+                self._admit(frame, self._token)
+            if isinstance(frame, list):
+                self._start(self._serve_batch(frame), partial(self._refuse_batch, frame))
                 return
-        except InvalidRequestError as error:
-            self._refuse(request_id, error)
-            return
-        self._start(self._serve(frame), request_id)
+            match kind_of(frame):
+                case "request":
+                    self._start(self._serve(frame), partial(self._refuse, frame["id"]))
+                case "notification":
+                    self._start(self._serve_notification(frame), lambda _: None)
+        except CordisError as error:
+            self._refuse(readable_id(frame), error)
+            if self._token is not None:
+                self._turn_away()
+
+    def _admit(self, frame: Any, token: str) -> None:
+        """Trust this connection from now on, if `frame` is or begins with an `initialize` that has the token.
+
+        Raises:
+            UnauthorizedError: it is not.
+        """
+        from hmac import compare_digest
+
+        first = frame[0] if isinstance(frame, list) else frame
+        asked = first if isinstance(first, dict) and first.get("method") == INITIALIZE else {}
+        params = asked.get("params")
+        shown = params.get("token") if isinstance(params, dict) else None
+        if not isinstance(shown, str) or not compare_digest(_bytes(shown), _bytes(token)):
+            raise UnauthorizedError(
+                "this connection must begin with an initialize that has the daemon's token"
+            )
+        self._token = None
+        self._splitter.max_bytes = MAX_FRAME_BYTES
+
+    def _turn_away(self) -> None:
+        """Take nothing more, and end the connection once what it was refused with is sent."""
+        logger.warning("a connection that has not shown the token is ended")
+        self._is_turned_away = True
+        asyncio.get_running_loop().call_soon(self._on_end)
 
     async def _serve(self, frame: JsonObject) -> None:
+        await self._transport.room()
         body = await self._body(frame["method"], frame.get("params", {}))
         self._answer(frame["id"], body)
         if frame["method"] == SHUTDOWN and "result" in body:
-            self._on_end()
+            self._on_shutdown()
+
+    async def _serve_notification(self, frame: JsonObject) -> None:
+        """Do what is asked for without an answer; what an answer would say of a failure goes to stderr."""
+        method = frame["method"]
+        body = await self._body(method, frame.get("params", {}))
+        if "error" in body:
+            logger.warning("notification %.80s failed: %s", method, body["error"]["message"])
+        elif method == SHUTDOWN:
+            logger.warning("a shutdown notification ends the daemon")
+            self._on_shutdown()
 
     async def _serve_batch(self, frames: list[Any]) -> None:
-        if not frames:
-            self._refuse(None, InvalidRequestError("an empty batch"))
-            return
+        await self._transport.room()
         answers = await asyncio.gather(*(self._member(frame) for frame in frames))
         answered = [answer for answer in answers if answer is not None]
         if answered:
-            self._transport.write(encode_json(answered) + b"\n")
+            self._transport.write(b"[%b]\n" % b",".join(map(encode_answer, answered)))
         if any(
             answer is not None and "result" in answer and frame["method"] == SHUTDOWN
             for frame, answer in zip(frames, answers, strict=True)
         ):
-            self._on_end()
+            self._on_shutdown()
 
     async def _member(self, frame: Any) -> JsonObject | None:
         try:
-            if not _is_request(frame):
-                return None
+            match kind_of(frame):
+                case "answer":
+                    return None
+                case "notification":
+                    await self._serve_notification(frame)
+                    return None
             body = await self._body(frame["method"], frame.get("params", {}))
         except InvalidRequestError as error:
-            body = _error(error)
-        return {"jsonrpc": "2.0", "id": _readable_id(frame), **body}
+            body = error_body(error)
+        return {"jsonrpc": "2.0", "id": readable_id(frame), **body}
 
     async def _body(self, method: str, params: Any) -> JsonObject:
         try:
             if not isinstance(params, dict):
                 raise InvalidParamsError(f"{method}: params must be an object")
-            if method == INITIALIZE:
-                async with self._initializing:
-                    return {"result": await self._initialize(params)}
-            if method == SHUTDOWN:
-                await self.host.abort()
-                return {"result": {}}
-            from cordisd.rpc.dispatch import dispatch  # not needed before `initialize` is answered
-
-            return {"result": await dispatch(method, params, self)}
+            async with asyncio.timeout(REQUEST_S):
+                return {"result": await self._result(method, params)}
         except CordisError as error:
-            return _error(error)
+            return error_body(error)
+        except TimeoutError:
+            return error_body(CordisError(f"{method} was given up: it was not done within {REQUEST_S:g} s"))
         except Exception as error:
             logger.exception("method %s failed", method)
-            return _error(CordisError(f"{method} failed inside the daemon: {error or type(error).__name__}"))
+            told = error or type(error).__name__
+            return error_body(CordisError(f"{method} failed inside the daemon: {told}"))
 
-    async def _initialize(self, params: JsonObject) -> JsonObject:
-        """Check everything, then keep it: a failed call changes nothing."""
-        self.host.check_serving()
-        unknown = params.keys() - INITIALIZE_FIELDS
-        if unknown:
-            raise InvalidParamsError(f"initialize: unknown field {sorted(unknown)[0]}")
-        for name in ("cwd", "provider", "model", *({"preset", "requirePreset"} & params.keys())):
-            if not isinstance(params.get(name), str) or not params[name]:
-                raise InvalidParamsError(f"initialize: {name} must be a non-empty string")
-        limit, effort = params.get("maxTokens"), params.get("reasoningEffort")
-        if "maxTokens" in params and not (type(limit) is int and 1 <= limit <= MAX_SAFE_INTEGER):
-            raise InvalidParamsError("initialize maxTokens must be a positive safe integer")
-        if "reasoningEffort" in params and not (isinstance(effort, str) and effort):
-            raise InvalidParamsError("initialize reasoningEffort must be a non-empty string")
-        config = self.host.configure(params["provider"], params["model"], limit, effort)
-        preset, required = params.get("preset"), params.get("requirePreset")
-        agent = await self.host.try_out(self.host.preset(preset))
-        check_required(agent, required)
-        self._settings = SessionSettings(os.path.abspath(params["cwd"]), config, preset, required)
-        return {
-            **agent.identity(),
-            "serverInfo": {"name": "cordisd", "version": __version__},
-            "protocolVersion": PROTOCOL_VERSION,
-            "capabilities": {"methods": list(METHODS), "notifications": list(NOTIFICATIONS)},
-            "maxFrameBytes": MAX_FRAME_BYTES,
-        }
+    async def _result(self, method: str, params: JsonObject) -> Mapping[str, Any]:
+        if method == INITIALIZE:
+            async with self._initializing:
+                self._settings, answer = await initialize(self.host, params)
+                asyncio.get_running_loop().call_later(HIDE_S, self.connections.hide_daemon)
+                return answer
+        if method == SHUTDOWN:
+            await self.host.abort()
+            return {}
+        from cordisd.rpc.dispatch import dispatch  # not needed before `initialize` is answered
 
-    def _start(self, work: Any, request_id: object = None) -> None:
+        return await dispatch(method, params, self)
+
+    def _start(self, work: Any, refuse: Callable[[CordisError], None]) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = request_id
+        self._tasks[task] = refuse
         task.add_done_callback(self._tasks.pop)
 
+    def _refuse_batch(self, frames: list[Any], error: CordisError) -> None:
+        """Answer the requests of a batch none of which has been answered."""
+        ids = [readable_id(frame) for frame in frames if not isinstance(frame, dict) or "id" in frame]
+        if ids:
+            refused = [{"jsonrpc": "2.0", "id": request_id, **error_body(error)} for request_id in ids]
+            self._transport.write(encode_json(refused) + b"\n")
+
     def _refuse(self, request_id: object, error: CordisError) -> None:
-        self._answer(request_id, _error(error))
+        self._answer(request_id, error_body(error))
 
     def _answer(self, request_id: object, body: JsonObject) -> None:
         self._transport.write(response_frame(request_id, body))
 
 
-def _error(error: CordisError) -> JsonObject:
-    body: JsonObject = {"code": error.rpc_code, "message": str(error)}
-    if error.code_name is not None:
-        body["data"] = {"code": error.code_name}
-    return {"error": body}
-
-
-def _readable_id(frame: Any) -> object:
-    """The request id that an answer can carry: a string or a number, else null."""
-    found = frame.get("id") if isinstance(frame, dict) else None
-    return found if type(found) in (str, int, float) else None
-
-
-def _is_request(frame: Any) -> bool:
-    """Whether the frame is a request to serve; notifications and answers are not, and are only noted.
-
-    Raises:
-        InvalidRequestError: it is none of these.
-    """
-    if not isinstance(frame, dict):
-        raise InvalidRequestError("a frame must be an object or an array of objects")
-    if "method" not in frame and ("result" in frame or "error" in frame):
-        logger.warning("an answer to no request of ours was ignored")
-        return False
-    if frame.get("jsonrpc") != "2.0":
-        raise InvalidRequestError('jsonrpc must be "2.0"')
-    if not isinstance(frame.get("method"), str):
-        raise InvalidRequestError("method must be a string")
-    if frame.get("id") is None:
-        logger.warning("notification %.80s was ignored: a request needs an id", frame["method"])
-        return False
-    if _readable_id(frame) is None:
-        raise InvalidRequestError("id must be a string or a number")
-    return True
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

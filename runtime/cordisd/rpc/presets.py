@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from cordisd.agent import sessions
 from cordisd.agent.agent import Agent, check_lock
@@ -17,12 +17,13 @@ from cordisd.rpc import params as p
 from cordisd.services.models import RequestConfig
 
 if TYPE_CHECKING:
+    from cordisd import shapes
     from cordisd.rpc.peer import Peer
 
 
-async def list_presets(peer: Peer, params: p.Nothing) -> JsonObject:
-    """`preset/list`: every preset of the roster, broken ones with the reason."""
-    return await listing(peer.host)
+async def list_presets(peer: Peer, params: p.Nothing) -> shapes.PresetListResult:
+    """`preset/list`: the agents that a session can have, with their digests; broken ones with the reason."""
+    return cast("shapes.PresetListResult", await listing(peer.host))
 
 
 async def listing(host: Host) -> JsonObject:
@@ -34,16 +35,20 @@ async def listing(host: Host) -> JsonObject:
     }
 
 
-async def select(peer: Peer, params: p.SelectPreset) -> JsonObject:
+async def select(peer: Peer, params: p.SelectPreset) -> shapes.SessionCreateResult:
     """`preset/select`: another preset for a session that has no event yet."""
     async with peer.host.in_order(params.session_id):
         peer.own(params.session_id)
+        hearers = peer.connections.hearers(params.session_id)
         live = await sessions.select_preset(peer.host, params.session_id, params.preset)
+        for hearer in hearers:  # they attached to the session that this one takes the place of
+            if params.session_id not in hearer.feeds:
+                hearer.feeds.attach(live)
     return {"sessionId": live.session.id, **live.agent.identity(), "cwd": live.session.realm.cwd}
 
 
-async def render(peer: Peer, params: p.RenderPreset) -> JsonObject:
-    """`preset/render`: the first request of a session with this preset; none is made."""
+async def render(peer: Peer, params: p.RenderPreset) -> shapes.PresetRenderResult:
+    """`preset/render`: the first request that a session with this preset would send, byte for byte."""
     base = await peer.settings()
     config = peer.host.configure(
         params.provider or base.config.provider,
@@ -57,13 +62,13 @@ async def render(peer: Peer, params: p.RenderPreset) -> JsonObject:
     return rendering.as_json()
 
 
-async def get_profile(peer: Peer, params: p.GetProfile) -> JsonObject:
+async def get_profile(peer: Peer, params: p.GetProfile) -> shapes.ProfileGetResult:
     """`profile/get`: the hashes of a frozen profile, with the prompt and the tools that they are of."""
     if params.session_id is not None:
         agent = peer.host.get(params.session_id).agent
     else:
         agent = await peer.host.try_out(peer.host.preset(params.preset))
-    return profile_of(agent)
+    return cast("shapes.ProfileGetResult", profile_of(agent))
 
 
 def profile_of(agent: Agent) -> JsonObject:
@@ -80,12 +85,13 @@ def profile_of(agent: Agent) -> JsonObject:
 
 
 async def _listed(host: Host, preset: Listed) -> JsonObject:
-    identity: JsonObject = {}
+    digest = profile = None
     problem = preset.problem
     if problem is None:
         try:
             async with host.trial(host.preset(preset.name), os.getcwd(), RequestConfig("", "")) as agent:
                 identity = agent.identity()
+                digest, profile = identity["digest"], identity.get("profile")
                 check_lock(agent, os.environ)
                 problems = prompt_problems(agent, host, str(preset.folder / AGENT_FILE))
                 problem = "\n".join(map(str, problems)) or None
@@ -99,7 +105,7 @@ async def _listed(host: Host, preset: Listed) -> JsonObject:
         "description": preset.label.description,
         "trust": preset.trust,
         "path": str(preset.folder),
-        "digest": identity.get("digest"),
-        "profile": identity.get("profile"),
+        "digest": digest,
+        "profile": profile,
         "problem": problem,
     }

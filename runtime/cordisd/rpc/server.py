@@ -1,4 +1,4 @@
-"""Serves a composition on standard input and output, from the first frame to a clean exit."""
+"""Serves a composition on standard input and output and on sockets, from the first frame to a clean exit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import logging
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from cordisd.agent.host import Host
 from cordisd.kernel.load import Composition
-from cordisd.rpc.peer import Peer
+from cordisd.rpc.connections import Connections
+from cordisd.rpc.service import Service
 from cordisd.rpc.transports import claim_stdio
 from cordisd.shell.guardian import Guardian
 
@@ -20,10 +23,12 @@ logger = logging.getLogger(__name__)
 
 ANSWER_S: Final = 0.3
 """How long an ending daemon waits for its last answers to be taken."""
+HIDE_S: Final = 0.5
+"""When the daemon hides from its own user's programs, if no client has come before."""
 
 
-def serve_stdio(composition: Composition, guardian: Guardian) -> int:
-    """Serve until `shutdown`, end of input, a signal or the parent's death; returns the exit code.
+def serve(composition: Composition, guardian: Guardian, service: Service) -> int:
+    """Serve until `shutdown`, a signal, or, on stdio, end of input or the parent's death; the exit code.
 
     Raises:
         CompositionError: an entry did not mount; nothing was served.
@@ -31,10 +36,14 @@ def serve_stdio(composition: Composition, guardian: Guardian) -> int:
     for warning in composition.warnings:
         logger.warning("%s", warning)
     _raise_file_limit()
-    return asyncio.run(_serve(composition, guardian))
+    try:
+        return asyncio.run(_serve(composition, guardian, service))
+    finally:
+        for listener in service.listeners:
+            listener.close()
 
 
-async def _serve(composition: Composition, guardian: Guardian) -> int:
+async def _serve(composition: Composition, guardian: Guardian, service: Service) -> int:
     loop = asyncio.get_running_loop()
     exit_code: asyncio.Future[int] = loop.create_future()
 
@@ -42,24 +51,66 @@ async def _serve(composition: Composition, guardian: Guardian) -> int:
         if not exit_code.done():
             exit_code.set_result(code)
 
-    for number, code in ((signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)):
-        loop.add_signal_handler(number, end, code)
+    _heed_signals(loop, end)
     host = Host(composition, guardian)
     try:
         if not await _start(host, exit_code):
             return exit_code.result()
-        reader, writer = claim_stdio()
-        peer = Peer(host, reader, writer, lambda: end(0))
-        host.on_open = peer.attach
-        forget_parent = _watch_parent(loop, lambda: end(0))
+        connections = Connections(host, lambda: end(0))
+        loop.call_later(HIDE_S, connections.hide_daemon)
+        for listener in service.listeners:
+            connections.accept(listener, service.token)
+        if service.listeners:
+            places = " ".join(listener.url for listener in service.listeners)
+            with suppress(OSError):  # nobody may want to know
+                os.write(2, os.fsencode(f"cordisd: listening on {places}\n"))  # the one line that says: ready
+        forget_parent = _nothing
+        if service.stdio:
+            connections.add_stdio(*claim_stdio(), lambda: end(0))
+            forget_parent = _watch_parent(loop, lambda: end(0))
+        watch = None
+        if service.idle_exit_s is not None:
+            watch = asyncio.ensure_future(
+                _end_when_idle(host, connections, service.idle_exit_s, lambda: end(0))
+            )
         try:
             return await exit_code
         finally:
+            if watch is not None:
+                watch.cancel()
             forget_parent()
+            for listener in service.listeners:
+                listener.close()
             await host.abort()
-            await peer.close(ANSWER_S)
+            await connections.close(ANSWER_S)
     finally:
         await host.close()
+
+
+def _heed_signals(loop: asyncio.AbstractEventLoop, end: Callable[[int], None]) -> None:
+    """The first signal ends the daemon in order, another one at once: the guardian kills what is left."""
+    was_told = False
+
+    def heed(number: int, code: int) -> None:
+        nonlocal was_told
+        if was_told:
+            os._exit(128 + number)
+        was_told = True
+        end(code)
+
+    for number, code in ((signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)):
+        loop.add_signal_handler(number, heed, number, code)
+
+
+async def _end_when_idle(
+    host: Host, connections: Connections, idle_exit_s: float, end: Callable[[], None]
+) -> None:
+    busy_s = time.monotonic()
+    while time.monotonic() - max(busy_s, connections.last_used_s) < idle_exit_s:
+        if len(connections) or any(live.session.status != "idle" for live in host.live.values()):
+            busy_s = time.monotonic()
+        await asyncio.sleep(min(1.0, idle_exit_s / 4))
+    end()
 
 
 async def _start(host: Host, exit_code: asyncio.Future[int]) -> bool:
@@ -99,6 +150,10 @@ def _watch_parent(loop: asyncio.AbstractEventLoop, on_death: Callable[[], None])
         os.close(watched)
 
     return forget
+
+
+def _nothing() -> None:
+    """No parent was watched."""
 
 
 def _raise_file_limit() -> None:

@@ -1,13 +1,11 @@
-"""Byte streams under a connection: standard input and output, read and written by the event loop."""
+"""The byte stream under a connection, read and written by the event loop: two pipes, or a socket."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import select
 import stat
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -16,7 +14,9 @@ logger = logging.getLogger(__name__)
 READ_BYTES: Final = 1 << 18
 """Most bytes taken from one connection in one turn of the event loop."""
 HIGH_WATER_BYTES: Final = 8 << 20
-"""Past this much unsent output a connection counts as behind."""
+"""Past this much unsent output a connection counts as behind, and gets no events."""
+FULL_BYTES: Final = 4 * HIGH_WATER_BYTES
+"""Past this much, which only unread answers can amount to, no more of its requests are read, nor begun."""
 
 
 def claim_stdio() -> tuple[int, int]:
@@ -57,6 +57,13 @@ class FdTransport:
         self._flushing = False
         self._broken = False
         self._was_behind = False
+        self._is_paused = False
+        self._reads = True
+        self._is_closed = False
+        self._roomy = asyncio.Event()
+        """Not set while somebody waits for room."""
+        self._emptied: asyncio.Future[None] | None = None
+        """Done when a drained connection has nothing more to send."""
         self._reading: asyncio.Task[None] | None = None
         # A terminal's description is shared with the shell that started us: leave it blocking.
         self._may_block = stat.S_ISREG(os.fstat(writer).st_mode) or os.isatty(writer)
@@ -70,9 +77,25 @@ class FdTransport:
             self._reading = self._loop.create_task(self._read_file())
 
     @property
+    def is_broken(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._broken
+
+    @property
     def is_behind(self) -> bool:
         """Whether the other side has left more than the high-water mark unread."""
         return self._unsent_bytes > HIGH_WATER_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has left so much unread that nothing more may be kept in memory for it."""
+        return self._unsent_bytes > FULL_BYTES
+
+    async def room(self) -> None:
+        """Return when the connection is not full, first come, first served."""
+        while self.is_full:
+            self._roomy.clear()
+            await self._roomy.wait()
 
     def write(self, frame: bytes) -> None:
         """Send `frame` at the end of this loop turn."""
@@ -85,23 +108,38 @@ class FdTransport:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
-    def close(self, timeout_s: float) -> None:
-        """Send what is left, for at most `timeout_s`, and let go of the fds."""
-        self._loop.remove_reader(self._reader)
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until everything is sent or cannot be, at most `timeout_s`; nothing more is read."""
+        self._stop_reading()
+        if self._emptied is None or self._emptied.done():  # else somebody waits already
+            self._emptied = self._loop.create_future()
+        self._tell_emptied()
+        await asyncio.wait([self._emptied], timeout=timeout_s)
+
+    def close(self) -> None:
+        """Let go of the fds, and of what is unsent. Closing twice is harmless."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._stop_reading()
         self._loop.remove_writer(self._writer)
-        if self._reading is not None:
-            self._reading.cancel()
-        deadline_s = time.monotonic() + timeout_s
         self._send()
-        while self._unsent_bytes and not self._broken and time.monotonic() < deadline_s:
-            select.select([], [self._writer], [], 0.05)
-            self._send()
-            self._tell_drained()
         self._set_blocking(True)
-        self._broken = True  # a flush may still be scheduled: the descriptors are somebody else's soon
-        self._out, self._rest, self._unsent_bytes = [], memoryview(b""), 0
+        self._break()  # a flush may still be scheduled: the descriptors are somebody else's soon
         os.close(self._reader)
         os.close(self._writer)
+
+    def give_up(self) -> None:
+        """End the connection at the end of this loop turn: its other side would miss something."""
+        if not self._broken:
+            self._break()
+            self._loop.call_soon(self._on_eof)
+
+    def _break(self) -> None:
+        self._broken = True
+        self._out, self._rest, self._unsent_bytes = [], memoryview(b""), 0
+        self._roomy.set()
+        self._tell_emptied()
 
     def _readable(self) -> None:
         try:
@@ -112,9 +150,24 @@ class FdTransport:
             data = b""
         if data:
             self._on_data(data)
+            self._pause_or_go_on()
         else:
-            self._loop.remove_reader(self._reader)
+            self._stop_reading()
             self._on_eof()
+
+    def _stop_reading(self) -> None:
+        self._reads = False
+        self._loop.remove_reader(self._reader)
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def _pause_or_go_on(self) -> None:
+        if self.is_full != self._is_paused and self._reading is None and self._reads:
+            self._is_paused = self.is_full
+            if self.is_full:
+                self._loop.remove_reader(self._reader)
+            else:
+                self._loop.add_reader(self._reader, self._readable)
 
     async def _read_file(self) -> None:
         try:
@@ -139,9 +192,16 @@ class FdTransport:
             self._flushing = False
         self._tell_drained()
 
+    def _tell_emptied(self) -> None:
+        if self._emptied is not None and not self._emptied.done() and not self._unsent_bytes:
+            self._emptied.set_result(None)
+
     def _tell_drained(self) -> None:
+        self._tell_emptied()
         if self._was_behind and not self._broken and self._unsent_bytes < HIGH_WATER_BYTES // 2:
             self._was_behind = False
+            self._roomy.set()
+            self._pause_or_go_on()
             self._on_drained()
 
     def _send(self) -> None:
@@ -153,9 +213,7 @@ class FdTransport:
             except BlockingIOError:
                 return
             except OSError:  # the other side is gone, and will not miss what is left
-                self._broken = True
-                self._loop.call_soon(self._on_eof)
-                self._out, self._rest, self._unsent_bytes = [], memoryview(b""), 0
+                self.give_up()
                 return
             self._rest = self._rest[sent:]
             self._unsent_bytes -= sent

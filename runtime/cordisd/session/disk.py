@@ -7,9 +7,14 @@ import errno
 import fcntl
 import logging
 import os
+import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+PAUSES_S: Final = (0.001, 0.004, 0.02)
+"""Between tries to lock a log."""
 
 _unsupported = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 
@@ -35,6 +40,19 @@ class DiskCalls(NamedTuple):
             rest = rest[taken:]
 
 
+def open_file(path: Path | str, flags: int = os.O_RDONLY) -> int:
+    """As `os.open`, for what must be a file: whoever opens a pipe in its place would wait for ever.
+
+    Raises:
+        OSError: as `os.open`, or it is no file.
+    """
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "Not a regular file")
+    return fd
+
+
 def lock(fd: int, path: Path) -> bool:
     """True once this open file holds the log's lock; False when another one does. Closing `fd` frees it.
 
@@ -49,6 +67,15 @@ def lock(fd: int, path: Path) -> bool:
             raise
         logging.getLogger(__name__).warning("%s: this file system has no locks (%s)", path, problem.strerror)
     return True
+
+
+def lock_patiently(fd: int, path: Path) -> bool:
+    """As `lock`, for a log that others may be looking at: they hold its lock for an instant (`is_locked`)."""
+    for pause_s in PAUSES_S:
+        if lock(fd, path):
+            return True
+        time.sleep(pause_s)
+    return lock(fd, path)
 
 
 def make_private_folders(folder: Path) -> list[Path]:

@@ -8,12 +8,13 @@ import errno
 import logging
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
-from cordisd.errors import CordisError, LogWriteError
+from cordisd.errors import CordisError, LogTakenError, LogWriteError, SessionExistsError
 from cordisd.events import Event, encode_json
 from cordisd.session.disk import DiskCalls, cause_of, lock, make_private_folders
 from cordisd.session.header import SessionHeader
@@ -23,6 +24,7 @@ from cordisd.session.rows import pack
 logger = logging.getLogger(__name__)
 
 FsyncPolicy = Literal["step", "turn", "never"]
+REMOVED: Final = "the file was removed while the session ran"
 
 
 class SessionLogFile:
@@ -54,6 +56,7 @@ class SessionLogFile:
         self._confirm = confirm
         self._released: Callable[[], None] | None = released
         self._fd = fd
+        self._size_bytes = 0 if fd is None else os.fstat(fd).st_size
         self._next_seq = next_seq
         self._unsynced_folders: list[Path] = []
         self._synced_seq = next_seq
@@ -64,20 +67,34 @@ class SessionLogFile:
         """Write `events` in one go; once this returns, a killed process loses none of them.
 
         Raises:
+            LogTakenError: this is the first batch, and another process was first.
             LogWriteError: nothing of this batch is in the log, and nothing can be appended any more.
         """
         self._check_usable()
         if not events:
             return
         try:
-            lines = self._lines(events)
+            lines = self._lines(events, self._next_seq)
         except (TypeError, ValueError, RecursionError) as problem:
             raise self._fail(f"an event cannot be written as JSON: {problem}") from problem
         if self._fd is None:
-            self._create(encode_json(self.header.as_dict()) + b"\n" + lines)
+            self._create([encode_json(self.header.as_dict()) + b"\n" + lines])
         else:
             self._extend(self._fd, lines)
         self._next_seq += len(events)
+
+    def begin(self, seed: Iterable[bytes], seed_length: int, events: Sequence[Event]) -> None:
+        """Make the log with the lines `seed`, which hold `seed_length` events, and then `events`.
+
+        Takes as long as the disk does: call it in a thread, and do nothing else with the file meanwhile.
+
+        Raises:
+            LogWriteError: there is no log, and none can be made with this object any more.
+        """
+        self._check_usable()
+        header = encode_json(self.header.as_dict()) + b"\n"
+        self._create(chain([header], seed, [self._lines(events, seed_length)]))
+        self._next_seq = seed_length + len(events)
 
     async def sync(self) -> None:
         """Return once what was appended would survive a power cut; at once when `fsync` is "never".
@@ -112,6 +129,24 @@ class SessionLogFile:
         finally:
             self._syncing = None
 
+    def read(self, n_bytes: int, offset: int) -> bytes:
+        """At most `n_bytes` of the file from there, also when it has been removed; nothing beyond its end.
+
+        Raises:
+            OSError: as the call gave it.
+        """
+        return b"" if self._fd is None else os.pread(self._fd, n_bytes, offset)
+
+    def reopen(self) -> int | None:
+        """A descriptor of the file for who reads on when this is closed; None before the first append.
+
+        Not a duplicate, which would share the lock, and not by its path, where it may be no longer.
+
+        Raises:
+            OSError: there is none left.
+        """
+        return None if self._fd is None else os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY | os.O_CLOEXEC)
+
     def close(self) -> None:
         """Let go of the file and its lock. Closing twice is harmless."""
         if self._fd is not None:
@@ -127,8 +162,8 @@ class SessionLogFile:
         if self._released is None:
             raise LogWriteError(f"the session log is closed: {self.path}")
 
-    def _lines(self, events: Sequence[Event]) -> bytes:
-        for expected, event in enumerate(events, self._next_seq):
+    def _lines(self, events: Sequence[Event], first_seq: int) -> bytes:
+        for expected, event in enumerate(events, first_seq):
             if event.seq != expected:
                 raise ValueError(f"event {event.type} has seq {event.seq}, but {expected} is next")
         lines = list(pack(events)) if self._pack_chunks else [event.json for event in events]
@@ -136,18 +171,35 @@ class SessionLogFile:
         return b"\n".join(lines)
 
     def _extend(self, fd: int, lines: bytes) -> None:
-        size = os.fstat(fd).st_size
+        self._check_unchanged(fd)
         try:
             self._disk.write_all(fd, lines)
         except OSError as problem:
             cause = cause_of(problem)
             try:
-                self._disk.truncate(fd, size)
+                self._disk.truncate(fd, self._size_bytes)
             except OSError as second:
                 cause += f"; and the part that was written could not be taken back: {cause_of(second)}"
             raise self._fail(cause) from problem
+        self._size_bytes += len(lines)
 
-    def _create(self, content: bytes) -> None:
+    def _check_unchanged(self, fd: int) -> None:
+        """Find out whether the log is still what was written: not every file system has locks.
+
+        Raises:
+            LogWriteError: it is not.
+        """
+        found = os.fstat(fd)
+        if found.st_nlink == 0:
+            raise self._fail(REMOVED, "its log is gone")
+        if found.st_size != self._size_bytes:
+            raise self._fail(
+                f"another process has changed it: {self._size_bytes} bytes were written, and it has "
+                f"{found.st_size}",
+                f"what has become of its first {self._next_seq} events is unknown",
+            )
+
+    def _create(self, content: Iterable[bytes]) -> None:
         """Make the file under a temporary name, then link it: nobody ever sees half a log.
 
         The disk is not waited for here, where it would stop every session: the next `sync` does, folders too.
@@ -157,11 +209,11 @@ class SessionLogFile:
         temporary = folder / f"{self.path.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}"
         fd: int | None = None
         try:
-            made = make_private_folders(folder)
-            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            fd = _make_file(temporary, made)
             try:
                 lock(fd, self.path)
-                self._disk.write_all(fd, content)
+                for part in content:
+                    self._disk.write_all(fd, part)
                 os.link(temporary, self.path)
             finally:
                 os.unlink(temporary)
@@ -172,8 +224,12 @@ class SessionLogFile:
             for path in reversed(made):
                 with contextlib.suppress(OSError):  # others may have put something there meanwhile
                     path.rmdir()
-            raise self._fail(_cause_of_creation(problem)) from problem
+            if isinstance(problem, FileExistsError | SessionExistsError):
+                taken = "another process stored a session of this id meanwhile"
+                raise self._fail(taken, kind=LogTakenError) from problem
+            raise self._fail(cause_of(problem) if isinstance(problem, OSError) else str(problem)) from problem
         self._fd = fd
+        self._size_bytes = os.fstat(fd).st_size
         self._unsynced_folders = [folder, *(path.parent for path in reversed(made))]
 
     def _confirm_own(self) -> None:
@@ -184,22 +240,29 @@ class SessionLogFile:
             os.unlink(self.path)
             raise
 
-    def _fail(self, cause: str, safe: str | None = None) -> LogWriteError:
+    def _fail(
+        self, cause: str, safe: str | None = None, kind: type[LogWriteError] = LogWriteError
+    ) -> LogWriteError:
         safe = safe or f"the {self._next_seq} events before this are safe"
         self._failure = f"cannot write the session log {self.path}: {cause}; the session ends, and {safe}"
-        return LogWriteError(self._failure)
+        return kind(self._failure)
 
 
-def _cause_of_creation(problem: OSError | CordisError) -> str:
-    if isinstance(problem, FileExistsError):
-        return "another process stored a session of this id meanwhile"
-    return cause_of(problem) if isinstance(problem, OSError) else str(problem)
+def _make_file(path: Path, made: list[Path], n_tries: int = 3) -> int:
+    """A new private file, open for appending. Adds to `made` the folders that had to be made for it."""
+    try:
+        made += make_private_folders(path.parent)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:  # an empty folder was removed under our hands, by `sessions prune` as a rule
+        if n_tries == 1:
+            raise
+        return _make_file(path, made, n_tries - 1)
 
 
 def _sync_all(disk: DiskCalls, fd: int, folders: Sequence[Path]) -> None:
     try:
         if os.fstat(fd).st_nlink == 0:
-            raise FileNotFoundError(errno.ENOENT, "the file was removed while the session ran")
+            raise FileNotFoundError(errno.ENOENT, REMOVED)
         disk.fsync(fd)
     finally:
         os.close(fd)

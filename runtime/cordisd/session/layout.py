@@ -9,14 +9,15 @@ import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from cordisd.errors import LogCorruptError, LogError, LogRefusedError, SessionNotFoundError
-from cordisd.session.disk import cause_of
+from cordisd.session.disk import cause_of, open_file
 from cordisd.session.header import SessionHeader
 from cordisd.session.names import LOG_NAME, TEMPORARY_SUFFIX, encode_segment, project_key
 
 _compressed_name = LOG_NAME + ".zstd"
-_flat_suffixes = (".jsonl", ".jsonl.zstd")
+FLAT_SUFFIXES: Final = (".jsonl", ".jsonl.zstd")
 
 
 def check_root(root: Path) -> None:
@@ -42,7 +43,11 @@ def find_folders(root: Path, session_id: str) -> Iterator[Path]:
     Raises:
         LogError: a folder cannot be read.
     """
-    segment = encode_segment(session_id)
+    yield from folders_named(root, encode_segment(session_id))
+
+
+def folders_named(root: Path, segment: str) -> Iterator[Path]:
+    """As `find_folders`, by the name of the folder."""
     for project in _projects_with(root, segment):
         folder = project / segment
         if any(not name.endswith(TEMPORARY_SUFFIX) for name in _names(folder)):
@@ -51,10 +56,10 @@ def find_folders(root: Path, session_id: str) -> Iterator[Path]:
 
 def refuse_old_layout(project: Path, session_id: str) -> None:
     """Raise `LogRefusedError` when a log of the session lies in `project` as an older layout had it."""
-    for suffix in _flat_suffixes:
+    for suffix in FLAT_SUFFIXES:
         flat = project / (encode_segment(session_id) + suffix)
         if os.path.isfile(flat):  # a folder of that name belongs to another session
-            raise _old_layout(flat)
+            raise old_layout(flat)
 
 
 def locate(root: Path, session_id: str) -> Path:
@@ -68,19 +73,28 @@ def locate(root: Path, session_id: str) -> Path:
     """
     folders = list(find_folders(root, session_id))
     if not folders:
-        for suffix in _flat_suffixes:
+        for suffix in FLAT_SUFFIXES:
             for project in _projects_with(root, encode_segment(session_id) + suffix):
                 refuse_old_layout(project, session_id)
         raise SessionNotFoundError(f'no session "{session_id}" is stored under {root}')
     if len(folders) > 1:
         raise stored_twice(session_id, folders)
-    folder = folders[0]
+    return log_in(folders[0])
+
+
+def log_in(folder: Path) -> Path:
+    """The log file of the session that is stored in `folder`.
+
+    Raises:
+        LogRefusedError: it is of a format that this version does not read.
+        LogError: the folder cannot be read.
+    """
     names = _names(folder)
     _refuse_compressed(folder, names)
     if LOG_NAME not in names:
         raise LogRefusedError(
-            f'session "{session_id}" is stored in another format ({", ".join(sorted(names))}), '
-            f"this version reads {LOG_NAME}: {folder}"
+            f"the session is stored in another format ({', '.join(sorted(names))}), this version reads "
+            f"{LOG_NAME}: {folder}"
         )
     return folder / LOG_NAME
 
@@ -95,8 +109,8 @@ def all_logs(root: Path) -> Iterator[Path]:
     for project in _projects_with(root, "."):
         for name in _names(project):
             folder = project / name
-            if name.endswith(_flat_suffixes) and folder.is_file():
-                raise _old_layout(folder)
+            if name.endswith(FLAT_SUFFIXES) and folder.is_file():
+                raise old_layout(folder)
             inside = _names(folder)
             _refuse_compressed(folder, inside)
             if LOG_NAME in inside:
@@ -118,7 +132,7 @@ def check_place(header: SessionHeader, path: Path) -> None:
 def is_locked(path: Path) -> bool:
     """True if some process has the log at `path` open for writing."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(path)
     except OSError:
         return False
     try:
@@ -173,7 +187,8 @@ def _refuse_compressed(folder: Path, names: Sequence[str]) -> None:
         )
 
 
-def _old_layout(path: Path) -> LogRefusedError:
+def old_layout(path: Path) -> LogRefusedError:
+    """The error for a log that lies directly in a project's folder."""
     return LogRefusedError(
         f"the log lies where an older layout had it; move it to <project>/<session id>/{LOG_NAME} "
         f"or choose another session root: {path}"

@@ -26,7 +26,17 @@ class Notice(NamedTuple):
     params: JsonObject
 
 
-Subscriber = Callable[[Sequence[Event | Notice]], None]
+class Subscriber(Protocol):
+    """Whoever listens to a log. Called on the event loop; must not block."""
+
+    def take(self, batch: Sequence[Event | Notice]) -> None:
+        """What was logged in one loop turn, in order; the events of it are on disk."""
+
+    def drop(self) -> None:
+        """It has failed in `take`, so it gets nothing more."""
+
+    def end(self) -> None:
+        """The log closes: its file can be read no longer, and nothing more will come."""
 
 
 class EventSink(Protocol):
@@ -41,6 +51,10 @@ class EventSink(Protocol):
     def append(self, events: Sequence[Event]) -> None: ...
 
     async def sync(self) -> None: ...
+
+    def read(self, n_bytes: int, offset: int) -> bytes: ...
+
+    def reopen(self) -> int | None: ...
 
     def close(self) -> None: ...
 
@@ -61,7 +75,11 @@ class SessionLog:
         on_failure: Callable[[LogWriteError], None],
     ) -> None:
         self.next_seq = next_seq
+        self.stored_end = next_seq if sink is not None else 0
+        """The sink holds every event before this one."""
         self.failure: LogWriteError | None = None
+        self.n_kept: int | None = None
+        """Events that are kept, once a write has failed."""
         self._sink = sink
         self._on_failure = on_failure
         self._pending: list[Event | Notice] = []
@@ -71,6 +89,16 @@ class SessionLog:
     def path(self) -> Path | None:
         """The file behind this log, or None when nothing is kept; it exists from the first event on."""
         return self._sink.path if self._sink is not None else None
+
+    @property
+    def sink(self) -> EventSink | None:
+        """Where the events are kept, for who reads them back."""
+        return self._sink
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is an event that will still be there when this object is not."""
+        return (self.next_seq if self.n_kept is None else self.n_kept) > 0
 
     def append(
         self,
@@ -124,9 +152,10 @@ class SessionLog:
             try:
                 if events:
                     self._sink.append(events)
+                    self.stored_end += len(events)
             except LogWriteError as failure:
                 # No event of this batch is on disk, so no client may see it; what follows takes its place.
-                self.next_seq = events[0].seq
+                self.next_seq = self.n_kept = events[0].seq
                 self._deliver([item for item in batch if isinstance(item, Notice)])
                 self._fail(failure)
                 return
@@ -149,6 +178,8 @@ class SessionLog:
     def close(self) -> None:
         """Flush and let go of the file and the subscribers."""
         self.flush()
+        for subscriber in list(self._subscribers):
+            subscriber.end()
         self._subscribers.clear()
         self._on_failure = lambda _: None  # it knows the session, whose history would outlive it in the cycle
         if self._sink is not None:
@@ -157,10 +188,11 @@ class SessionLog:
     def _deliver(self, batch: Sequence[Event | Notice]) -> None:
         for subscriber in list(self._subscribers):
             try:
-                subscriber(batch)
+                subscriber.take(batch)
             except Exception:  # whoever listens must not stop the session, nor the others
                 logger.exception("a subscriber of the session log failed; it gets nothing more")
                 self._subscribers.remove(subscriber)
+                subscriber.drop()
 
     def _fail(self, failure: LogWriteError) -> None:
         self.failure = failure

@@ -12,6 +12,8 @@ from cordisd.errors import InvalidParamsError
 
 LOG_NAME: Final = "session.jsonl"
 TEMPORARY_SUFFIX: Final = ".tmp"
+CUT_SUFFIX: Final = ".cut"
+"""Of what a repair cut off a log."""
 MAX_NAME_BYTES: Final = 255
 NO_CWD: Final = "_no-cwd"
 
@@ -32,6 +34,11 @@ def project_key(cwd: str | None) -> str:
         raise InvalidParamsError("cwd must not be empty")
     key = _escape(_separators.sub("-", cwd)).lstrip("-") or "root"
     return _key_wrap + key[: MAX_NAME_BYTES - 2 * len(_key_wrap)] + _key_wrap
+
+
+def is_project_key(name: str) -> bool:
+    """Whether a folder of this name is one of `project_key`."""
+    return name == NO_CWD or (name.startswith(_key_wrap) and name.endswith(_key_wrap))
 
 
 def encode_segment(session_id: str) -> str:

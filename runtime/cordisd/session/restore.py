@@ -14,13 +14,18 @@ from cordisd.session.reading import read_log
 from cordisd.session.session import Memory
 
 
-def restore(events: Iterable[Event], history: History) -> Memory:
-    """The memory that the events leave behind; their surface is folded into `history`."""
+def restore(events: Iterable[Event], history: History, seed_length: int = 0) -> Memory:
+    """The memory that the events leave behind; their surface is folded into `history`.
+
+    The first `seed_length` of them are another session's, which this one was forked from: the keys of its
+    prompts and its outcomes are not this session's.
+    """
     memory = Memory()
     spent = memory.spent
     usage: JsonObject = {}  # of an attempt whose answer has not come to the history, or never does
     for event in events:
         data = event.data
+        is_own = event.seq >= seed_length
         spent.take(event)
         match event.type:
             case "assistant/chunk":
@@ -28,13 +33,16 @@ def restore(events: Iterable[Event], history: History) -> Memory:
                     usage = data["chunk"]["usage"]
             case "agent/inbox/spliced":
                 removed = apply_splice(memory.inbox[data["target"]], data)
-                _remember_prompts(memory, data["inserted"])
+                if is_own:
+                    _remember_prompts(memory, data["inserted"])
                 if "outcome" in data:
                     memory.forget(removed)
                 elif removed and data["target"] == "next-turn":
                     memory.take(removed)
-            case "turn/end":
+            case "turn/end" if is_own:
                 memory.note_outcome(data)
+            case "session/outcome" if is_own:
+                memory.outcome = data
             case "session/title":
                 memory.titled = True
             case "request/header":
@@ -77,7 +85,7 @@ def read_past(path: Path, session_id: str, n_events: int, encode: Encoder) -> tu
         )
     history = History(encode)
     try:
-        return restore(events, history), history
+        return restore(events, history, header.seed_length or 0), history
     except (AttributeError, KeyError, TypeError) as problem:
         raise LogCorruptError(f"corrupt session log: the data of an event is malformed: {path}") from problem
 

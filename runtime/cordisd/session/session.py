@@ -47,6 +47,8 @@ class Memory:
     """Message id of the prompt whose turn is the current one."""
     outcomes: dict[str, JsonObject] = field(default_factory=dict)
     """`turn/end` data of the prompts that came with a key, by message id."""
+    outcome: JsonObject | None = None
+    """What the client has made of the session: the data of its last `session/outcome`."""
 
     @property
     def turn(self) -> int:
@@ -125,7 +127,7 @@ class Session:
 
     def evict(self) -> None:
         """Give up what the log can tell again."""
-        self.memory = Memory(spent=self.memory.spent, inbox=self.memory.inbox)
+        self.memory = Memory(spent=self.memory.spent, inbox=self.memory.inbox, outcome=self.memory.outcome)
         self.history = History(self.adapter.encode_message)
         self.is_evicted = True
 

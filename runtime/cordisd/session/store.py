@@ -9,11 +9,18 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from cordisd.errors import LogCorruptError, LogError, LogRefusedError, SessionBusyError, SessionExistsError
+from cordisd.errors import (
+    LogCorruptError,
+    LogError,
+    LogRefusedError,
+    SessionBusyError,
+    SessionExistsError,
+    SessionNotFoundError,
+)
 from cordisd.events import Event
-from cordisd.session.disk import DiskCalls, cause_of, lock
+from cordisd.session.disk import DiskCalls, cause_of, lock_patiently, open_file
 from cordisd.session.file import FsyncPolicy, SessionLogFile
 from cordisd.session.header import SessionHeader
 from cordisd.session.layout import (
@@ -28,7 +35,10 @@ from cordisd.session.layout import (
 )
 from cordisd.session.names import LOG_NAME, encode_segment, project_key
 from cordisd.session.reading import read_header, read_log
-from cordisd.session.repair import closers, cut_tail, remove_temporary
+from cordisd.session.repair import cut_tail, ending_of, remove_temporary
+
+if TYPE_CHECKING:
+    from cordisd.session.pages import LogPages
 
 Events = list[Event]
 Headers = list[SessionHeader]
@@ -63,6 +73,16 @@ class SessionStore:
         self._disk = disk or DiskCalls()
         self._live: set[str] = set()
         self._executor: Executor | None = None
+        self._pages: LogPages | None = None
+
+    @property
+    def pages(self) -> LogPages:
+        """What reads these logs page by page."""
+        if self._pages is None:
+            from cordisd.session.pages import LogPages  # not needed at the start
+
+            self._pages = LogPages()
+        return self._pages
 
     def check(self) -> None:
         """Find out whether logs can be stored here. A root that is missing is made with the first log.
@@ -101,7 +121,7 @@ class SessionStore:
         """
         path = locate(self.root, session_id)
         try:
-            with open(path, "rb") as stream:
+            with open(path, "rb", opener=open_file) as stream:
                 return read_header(stream.readline(), path)
         except (OSError, LogCorruptError, LogRefusedError):
             return None
@@ -121,16 +141,18 @@ class SessionStore:
         self._check_idle(session_id)
         path = locate(self.root, session_id)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            fd = open_file(path, os.O_RDWR | os.O_APPEND)
         except OSError as problem:
             raise LogError(f"cannot open the session log {path}: {cause_of(problem)}") from problem
         try:
-            if not lock(fd, path):
+            if not lock_patiently(fd, path):
                 raise _busy_elsewhere(session_id, path.parent)
+            if not os.fstat(fd).st_nlink:
+                raise SessionNotFoundError(f'session "{session_id}" was removed just now: {path}')
             with os.fdopen(fd, "rb", closefd=False) as stream:
                 content = read_log(stream, path)
             check_place(content.header, path)
-            added = _with_end_seed(content.events, path)
+            added = _with_end_seed(content.events, ending_of(content.events, path).closers)
             remove_temporary(path)
             cut_tail(fd, path, content.good_bytes, self._disk)
         except OSError as problem:
@@ -178,7 +200,7 @@ class SessionStore:
             LogCorruptError: no header, or damage inside committed data.
             LogRefusedError: it is of a format that this version does not read.
         """
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=open_file) as stream:
             content = read_log(stream, path)
         return content.header, content.events
 
@@ -227,21 +249,17 @@ def _busy_elsewhere(session_id: str, folder: Path) -> SessionBusyError:
     return SessionBusyError(f'session "{session_id}" is open in another process: {folder}')
 
 
-def _with_end_seed(events: Sequence[Event], path: Path) -> Events:
-    """What a resumed log goes on with: closers of what is open, and the mark that ends the old part."""
-    try:
-        added = closers(events)
-    except (AttributeError, KeyError, TypeError) as problem:
-        raise LogCorruptError(f"corrupt session log: the data of an event is malformed: {path}") from problem
-    if added or not events or events[-1].type != "session/end-seed":
-        now = time.time_ns() // 1_000_000
-        added.append(Event("session/end-seed", len(events) + len(added), now, {}))
-    return added
+def _with_end_seed(events: Sequence[Event], closers: Events) -> Events:
+    """What a resumed log goes on with: the closers of what is open, and the mark that ends the old part."""
+    if not closers and events and events[-1].type == "session/end-seed":
+        return []
+    now = time.time_ns() // 1_000_000
+    return [*closers, Event("session/end-seed", len(events) + len(closers), now, {})]
 
 
 def _peek(path: Path) -> SessionHeader | None:
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=open_file) as stream:
             return read_header(stream.readline(), path)
     except LogCorruptError:
         return None

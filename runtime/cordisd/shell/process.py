@@ -72,6 +72,7 @@ def _detach(keep_fd: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     prctl.become_subreaper()
     prctl.set_name(b"cordisd-guard")
+    prctl.forbid_tracing()  # it has the daemon's environment
     # Somebody may have stopped this process; it must not sleep through the daemon's death.
     prctl.ask_for_signal_at_parents_death(signal.SIGCONT)
 

@@ -16,7 +16,7 @@ from cordisd.errors import InvalidParamsError
 from cordisd.mock import DONE, Cut, Hang, MockModel, Pause, RawReply, delta, event
 from cordisd.services.chat.adapter import CatalogModel, ChatAdapter, ChatSettings
 from cordisd.services.models import ModelInfo
-from measure import least_cpu_s
+from measure import PATIENCE_S, least_cpu_s
 
 
 def test_a_request_has_exactly_these_headers_and_this_body() -> None:
@@ -56,7 +56,7 @@ def test_chunks_arrive_while_the_answer_is_still_running() -> None:
             await batches.aclose()
             await adapter.close()
 
-    asyncio.run(asyncio.wait_for(scenario(), 5))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))
 
 
 def test_a_body_of_many_megabytes_goes_out_whole_and_without_a_warning() -> None:
@@ -158,7 +158,7 @@ def test_a_place_is_given_back_when_its_reader_is_cancelled() -> None:
             await adapter.close()
             return text_of(chunks)
 
-    assert asyncio.run(asyncio.wait_for(scenario(), 5)) == "next"
+    assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S)) == "next"
 
 
 def test_a_missing_key_fails_the_request_and_asks_nobody() -> None:

@@ -114,13 +114,12 @@ def test_a_wrong_chunk_size_in_mid_answer_ends_at_once() -> None:
 
 
 def test_an_unreachable_server_is_named_with_the_cause_in_words() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"http://user:pass@127.0.0.1:{taken.getsockname()[1]}/v1"
-
     async def scenario() -> list[Chunk]:
-        adapter = adapter_for(url, key=None)
-        chunks = await chunks_of(adapter)
-        await adapter.close()
+        with socket.socket() as unheard:  # bound, so that nobody else listens there
+            unheard.bind(("127.0.0.1", 0))
+            adapter = adapter_for(f"http://user:pass@127.0.0.1:{unheard.getsockname()[1]}/v1", key=None)
+            chunks = await chunks_of(adapter)
+            await adapter.close()
         return chunks
 
     told = failure(asyncio.run(scenario()))

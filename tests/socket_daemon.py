@@ -1,0 +1,117 @@
+"""A real daemon that listens on sockets, and clients that connect to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from daemon import Client, Daemon
+from measure import PATIENCE_S, SOON_S
+
+
+def dial(url: str) -> socket.socket:
+    """A connection to `unix:PATH` or `tcp://HOST:PORT`."""
+    if url.startswith("unix:"):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(url.removeprefix("unix:"))
+        return connection
+    host, _, port = url.removeprefix("tcp://").rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)))
+
+
+def wait_for_words(daemon: Daemon, words: str) -> str:
+    """The line of a daemon's stderr that holds `words`, once it is there."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        for line in os.fsdecode(daemon.stderr).splitlines(keepends=True):
+            if words in line and line.endswith("\n"):
+                return line
+        assert daemon.process.poll() is None, daemon.stderr
+        assert time.monotonic() < end, daemon.stderr
+        time.sleep(0.01)
+
+
+class SocketClient(Client):
+    """One connection to a daemon; everything that comes is read by a thread."""
+
+    def __init__(self, url: str, cwd: Path) -> None:
+        super().__init__(cwd)
+        self.socket = dial(url)
+        self._stream = self.socket.makefile("rb")
+        self._thread = threading.Thread(target=self._read, args=[self._stream], daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> SocketClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send_raw(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def finish(self) -> None:
+        """Send nothing more; what comes is still read."""
+        self.socket.shutdown(socket.SHUT_WR)
+
+    def wait_end(self, timeout_s: float = PATIENCE_S) -> list[dict[str, Any]]:
+        """All frames, once the daemon has ended the connection."""
+        self.resume_reading()
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), f"the connection did not end; last frames {self.frames[-5:]}"
+        self.wait(lambda: self._lines.queue[0] is None)
+        return self.frames
+
+    def close(self) -> None:
+        """End the connection, whatever is unread."""
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the daemon was first
+        self.resume_reading()
+        self._thread.join(SOON_S)
+        self._stream.close()
+        self.socket.close()
+
+
+class SocketDaemon(Daemon):
+    """`cordisd serve` with `places`, such as `["--socket", PATH]`; SIGTERM ends it.
+
+    `launcher`: a command that runs the command behind it. `composition`: words of its own for `serve`.
+    """
+
+    def __init__(
+        self,
+        cwd: Path,
+        *places: str,
+        model_url: str = "http://127.0.0.1:9",
+        composition: tuple[str, ...] = ("minimal",),
+        launcher: tuple[str, ...] = (),
+        **environment: str,
+    ) -> None:
+        argv = [*launcher, sys.executable, "-m", "cordisd", "serve", *places, *composition]
+        super().__init__(cwd, model_url=model_url, argv=argv, **environment)
+
+    def __enter__(self) -> SocketDaemon:
+        self.urls()
+        return self
+
+    def urls(self) -> list[str]:
+        """Where it listens, once it does."""
+        return wait_for_words(self, "listening on ").split("listening on ")[1].split()
+
+    def connect(self, url: str | None = None) -> SocketClient:
+        """A client of its first, or the given, place."""
+        return SocketClient(url or self.urls()[0], self.cwd)
+
+    def end(self, timeout_s: float = SOON_S) -> int:
+        """Have it end by SIGTERM; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return super().end(timeout_s)
