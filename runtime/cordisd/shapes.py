@@ -77,9 +77,9 @@ class Limits(TypedDict, total=False):
     maxSessionCost: float
     noticeSeconds: float
     """Tell the model, once in a run, when at most so much of the time is left at a request. When that is
-    differs from one time to the next, so a recording of it may not replay."""
+    differs from one time to the next, so a recording of it may not replay. Refused for a frozen agent."""
     noticeTurns: int
-    """Tell the model, once in a run, when only so many of its `maxTurns` are left."""
+    """Tell the model, once in a run, when only so many of its `maxTurns` are left. Refused as that."""
 
 
 class LimitReached(TypedDict):
