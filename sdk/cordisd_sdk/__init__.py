@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from cordisd_sdk.launch import DaemonOptions
     from cordisd_sdk.run import AsyncPrompt, RunResult
-    from cordisd_sdk.session import AsyncSession, SessionOptions
+    from cordisd_sdk.session import AsyncSession, PromptOptions, SessionOptions
     from cordisd_sdk.sync import Attachment, Client, Prompt, Session
 else:
     _MODULES = {
@@ -39,7 +39,7 @@ else:
         ],
         "launch": ["DaemonOptions"],
         "run": ["AsyncPrompt", "RunResult"],
-        "session": ["AsyncSession", "SessionOptions"],
+        "session": ["AsyncSession", "PromptOptions", "SessionOptions"],
         "sync": ["Attachment", "Client", "Prompt", "Session"],
     }
 
@@ -69,6 +69,7 @@ __all__ = [
     "NotListeningError",
     "Notification",
     "Prompt",
+    "PromptOptions",
     "ProtocolError",
     "RequestTimeoutError",
     "RpcError",

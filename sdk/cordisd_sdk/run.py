@@ -9,6 +9,7 @@ from itertools import dropwhile
 
 from cordisd import wire
 from cordisd.events import Failure, JsonObject, Usage
+from cordisd.shapes import LimitReached
 from cordisd_sdk.connect import Notification
 from cordisd_sdk.errors import SdkError
 
@@ -37,6 +38,8 @@ class RunResult:
     """The session's events from the prompt's acceptance on, without those of other turns."""
     notifications: list[Notification]
     """The same with everything of the sessions delegated to, statuses and the completion."""
+    limit: LimitReached | None = None
+    """The limit that ended the run, if one did."""
 
 
 class AsyncPrompt:
@@ -97,6 +100,7 @@ class AsyncPrompt:
             error=reason.get("error"),
             events=self.events,
             notifications=self.notifications,
+            limit=end.get("limit"),
         )
 
     async def more(self, n_seen: int) -> list[JsonObject]:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from cordisd import shapes, stored_shapes, wire
 from cordisd.events import JsonObject
@@ -30,9 +30,22 @@ class SessionOptions(TypedDict, total=False):
     provider: str
     model: str
     max_tokens: int
+    limits: shapes.Limits
+    """What ends its runs early. They hold for its whole life, also when it is resumed."""
     rollout_id: str
     group_id: str
     attempt: int
+
+
+class PromptOptions(TypedDict, total=False):
+    """What a prompt may have of its own."""
+
+    idempotency_key: str | None
+    """Makes it safe to send again."""
+    max_turns: int | None
+    """Most model requests of its run, which then ends as `turn_limit`; the session may allow fewer."""
+    run_timeout_s: float | None
+    """Most time of its run, which then ends as `timeout`; the time in the queue does not count."""
 
 
 WIRE_NAMES = {
@@ -40,6 +53,11 @@ WIRE_NAMES = {
     "rollout_id": "rolloutId",
     "group_id": "groupId",
     "require_preset": "requirePreset",
+}
+PROMPT_NAMES = {
+    "idempotency_key": "idempotencyKey",
+    "max_turns": "maxTurns",
+    "run_timeout_s": "timeoutSeconds",
 }
 
 
@@ -73,13 +91,15 @@ class AsyncSession:
         return self._created
 
     async def prompt(
-        self, prompt: str | Sequence[JsonObject], *, idempotency_key: str | None = None
+        self, prompt: str | Sequence[JsonObject], **options: Unpack[PromptOptions]
     ) -> AsyncPrompt:
         """Queue a text, or content blocks; returns once the daemon has accepted it.
 
         With an `idempotency_key` that the session has seen, the first prompt of that key is returned. If an
         earlier connection has sent it, all that it has been up to comes from the log.
         """
+        for name in options.keys() - PROMPT_NAMES.keys():
+            raise TypeError(f"unknown prompt option {name!r}; allowed: {', '.join(PROMPT_NAMES)}")
         if self._is_detached:
             await self._hear_from(None)
         if self._options and self._created is None:
@@ -90,8 +110,7 @@ class AsyncSession:
         self._client.connection.listen(self.id, self)
         self._listeners.append(handle)
         params: JsonObject = {"sessionId": self.id, "contentBlocks": _blocks(prompt)}
-        if idempotency_key is not None:
-            params["idempotencyKey"] = idempotency_key
+        params |= {PROMPT_NAMES[name]: value for name, value in options.items() if value is not None}
         try:
             answer = await self._client.request(wire.SESSION_PROMPT, params)
             message_id = answer.get("messageId")
@@ -100,9 +119,10 @@ class AsyncSession:
             if message_id in self._keyed:
                 self._forget(handle)
                 return self._keyed[message_id]
-            if idempotency_key is not None:
+            has_key = options.get("idempotency_key") is not None
+            if has_key:
                 self._keyed[message_id] = handle
-            await self._bind(handle, message_id, may_be_old=idempotency_key is not None)
+            await self._bind(handle, message_id, may_be_old=has_key)
         except BaseException:
             self._forget(handle)
             raise
@@ -114,20 +134,21 @@ class AsyncSession:
         *,
         on_event: Callable[[JsonObject], None] | None = None,
         timeout_s: float | None = None,
-        idempotency_key: str | None = None,
+        **options: Unpack[PromptOptions],
     ) -> RunResult:
         """Prompt, and wait for the outcome of this prompt, also when others are queued before or behind it.
 
-        `on_event` is called with each event of its turn. When the wait ends early (time limit, cancellation,
+        `on_event` is called with each event of its turn. When the wait ends early (`timeout_s`, cancellation,
         an exception of `on_event`) the daemon is told to cancel the prompt's turn if that is running; prompts
         in the queue stay there.
 
         Raises:
-            RequestTimeoutError: the turn did not end within `timeout_s`.
+            RequestTimeoutError: the turn did not end within `timeout_s`, the time in the queue included. A
+                run that the daemon has ended in time, by `run_timeout_s` for example, has a result.
             RpcError: the prompt was refused.
             ConnectionClosedError, ProtocolError: the connection was lost.
         """
-        sending = asyncio.ensure_future(self.prompt(prompt, idempotency_key=idempotency_key))
+        sending = asyncio.ensure_future(self.prompt(prompt, **options))
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 handle = await asyncio.shield(sending)  # once sent, it is accepted: then it can be cancelled

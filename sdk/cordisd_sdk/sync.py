@@ -19,7 +19,7 @@ from cordisd_sdk.errors import ConnectionClosedError
 from cordisd_sdk.launch import DaemonOptions
 from cordisd_sdk.loop_thread import LoopThread
 from cordisd_sdk.run import AsyncPrompt, RunResult
-from cordisd_sdk.session import AsyncSession, SessionOptions
+from cordisd_sdk.session import AsyncSession, PromptOptions, SessionOptions
 
 T = TypeVar("T")
 
@@ -160,10 +160,9 @@ class Session:
         """As `AsyncSession.create`."""
         return self._client.call(self._session.create())
 
-    def prompt(self, prompt: str | Sequence[JsonObject], *, idempotency_key: str | None = None) -> Prompt:
+    def prompt(self, prompt: str | Sequence[JsonObject], **options: Unpack[PromptOptions]) -> Prompt:
         """As `AsyncSession.prompt`."""
-        work = self._session.prompt(prompt, idempotency_key=idempotency_key)
-        return Prompt(self._client, self._client.call(work))
+        return Prompt(self._client, self._client.call(self._session.prompt(prompt, **options)))
 
     def run(
         self,
@@ -171,18 +170,14 @@ class Session:
         *,
         on_event: Callable[[JsonObject], None] | None = None,
         timeout_s: float | None = None,
-        idempotency_key: str | None = None,
+        **options: Unpack[PromptOptions],
     ) -> RunResult:
         """As `AsyncSession.run`. `on_event` runs on the calling thread, so it may use the client."""
         if on_event is None:
-            return self._client.call(
-                self._session.run(prompt, timeout_s=timeout_s, idempotency_key=idempotency_key)
-            )
+            return self._client.call(self._session.run(prompt, timeout_s=timeout_s, **options))
         events: SimpleQueue[JsonObject | None] = SimpleQueue()
         run = self._client.submit(
-            self._session.run(
-                prompt, on_event=events.put, timeout_s=timeout_s, idempotency_key=idempotency_key
-            )
+            self._session.run(prompt, on_event=events.put, timeout_s=timeout_s, **options)
         )
         run.add_done_callback(lambda _: events.put(None))
         try:
