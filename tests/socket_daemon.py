@@ -54,7 +54,8 @@ class SocketClient(Client):
         super().__init__(cwd)
         self.socket = dial(url)
         self._stream = self.socket.makefile("rb")
-        self._thread = threading.Thread(target=self._read, args=[self._stream], daemon=True)
+        whole = (line for line in self._stream if line.endswith(b"\n"))  # the last one may be cut
+        self._thread = threading.Thread(target=self._read, args=[whole], daemon=True)
         self._thread.start()
 
     def __enter__(self) -> SocketClient:
