@@ -20,7 +20,11 @@ def dial(url: str) -> socket.socket:
     """A connection to `unix:PATH` or `tcp://HOST:PORT`."""
     if url.startswith("unix:"):
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(url.removeprefix("unix:"))
+        try:
+            connection.connect(url.removeprefix("unix:"))
+        except OSError:
+            connection.close()
+            raise
         return connection
     host, _, port = url.removeprefix("tcp://").rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)))
@@ -112,6 +116,18 @@ class SocketDaemon(Daemon):
     def __enter__(self) -> SocketDaemon:
         self.urls()
         return self
+
+    def connect_early(self, path: Path) -> SocketClient:
+        """A client that is there before the daemon says that it is ready."""
+
+        def attempt() -> SocketClient | None:
+            try:
+                return SocketClient(f"unix:{path}", self.cwd)
+            except OSError:
+                return None
+
+        client: SocketClient = until(attempt)
+        return client
 
     def urls(self) -> list[str]:
         """Where it listens, once it does."""
