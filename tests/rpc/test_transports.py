@@ -6,8 +6,7 @@ import asyncio
 import os
 
 from cordisd.rpc.transports import FULL_BYTES, HIGH_WATER_BYTES, FdTransport
-from measure import SOON_S
-from measure import comes_meanwhile
+from measure import SOON_S, comes_meanwhile
 
 
 def test_a_reader_that_goes_away_while_behind_is_an_end_and_asks_for_nothing_more() -> None:
