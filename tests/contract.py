@@ -16,7 +16,7 @@ from referencing.jsonschema import DRAFT7
 from cordisd.events import JsonObject
 
 _URI = "urn:contract"
-_BEFORE_A_METHOD = ("ParseError", "InvalidRequestError", "MethodNotFoundError")
+_BEFORE_A_METHOD = ("NotJsonError", "InvalidRequestError", "MethodNotFoundError")
 
 
 class Contract:

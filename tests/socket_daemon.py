@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,15 @@ def wait_for_words(daemon: Daemon, words: str) -> str:
         assert daemon.process.poll() is None, daemon.stderr
         assert time.monotonic() < end, daemon.stderr
         time.sleep(0.01)
+
+
+def until(ready: Callable[[], Any]) -> Any:
+    """What `ready` gives, once it gives something; it is asked again and again."""
+    end = time.monotonic() + PATIENCE_S
+    while not (found := ready()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
 
 
 class SocketClient(Client):

@@ -12,7 +12,7 @@ from jsonschema import Draft7Validator
 from pydantic import BaseModel, ValidationError
 
 from contract import object_of
-from cordisd import errors, shapes, wire
+from cordisd import errors, preset_shapes, shapes, stored_shapes, wire
 from cordisd.events import JsonObject
 from cordisd.rpc import initialize
 from cordisd.rpc import params as p
@@ -24,12 +24,15 @@ DESCRIBED = {
     p.Attach: shapes.SessionAttachParams,
     p.Cancel: shapes.SessionCancelParams,
     p.CreateSession: shapes.SessionCreateParams,
-    p.GetProfile: shapes.ProfileGetParams,
+    p.Fork: stored_shapes.SessionForkParams,
+    p.GetProfile: preset_shapes.ProfileGetParams,
     p.Nothing: shapes.Empty,
     p.OfSession: shapes.SessionParams,
+    p.Outcome: stored_shapes.SessionOutcomeParams,
     p.Prompt: shapes.SessionPromptParams,
-    p.RenderPreset: shapes.PresetRenderParams,
-    p.SelectPreset: shapes.PresetSelectParams,
+    p.ReadEvents: stored_shapes.SessionEventsParams,
+    p.RenderPreset: preset_shapes.PresetRenderParams,
+    p.SelectPreset: preset_shapes.PresetSelectParams,
     p.SetDirectory: shapes.WorkingDirectorySetParams,
     p.Steer: shapes.SessionSteerParams,
 }
@@ -37,7 +40,7 @@ DESCRIBED = {
 ONLY_PUBLISHED = {"SubagentStartedParams", "SubagentFinishedParams"}
 """What published daemons send and this one does not."""
 SAMPLES = [
-    *(True, -1, 0, 1, 1.5, 2**53 - 1, 2**53, "", "x", "drop", [], ["x"], {}, {"x": "y"}),
+    *(True, -1, 0, 1, 1.5, 2**53 - 1, 2**53, "", "x", "drop", "timeout", [], ["x"], {}, {"x": "y"}),
     *([{"type": "text", "text": "x"}], [{"type": "image"}], [{}]),
 ]
 FIELDS = {  # OpenRPC 1.3: what an object of each kind must have, and what else it may
@@ -142,7 +145,7 @@ def test_everything_says_what_it_is_in_one_line(found: JsonObject) -> None:
 def test_every_error_of_the_wire_is_there_and_no_method_has_a_code_twice(found: JsonObject) -> None:
     known = found["components"]["errors"]
     drawn = {int(code) for code in re.findall(r"[A-Za-z]+Error +(-?\d+)\b", errors.__doc__ or "")}
-    assert sorted(error["code"] for error in known.values()) == sorted({*drawn, -32700})
+    assert sorted(error["code"] for error in known.values()) == sorted(drawn)
     for error in known.values():
         assert re.fullmatch(r"[A-Z][^\n]+\.", error["message"])
     for method in found["methods"]:
@@ -153,8 +156,9 @@ def test_every_error_of_the_wire_is_there_and_no_method_has_a_code_twice(found: 
 def test_every_result_is_a_shape_and_every_shape_is_used(found: JsonObject) -> None:
     theirs = {
         name
-        for name, shape in vars(shapes).items()
-        if typing.is_typeddict(shape) and shape.__module__ == shapes.__name__
+        for module in (shapes, preset_shapes, stored_shapes)
+        for name, shape in vars(module).items()
+        if typing.is_typeddict(shape) and shape.__module__ == module.__name__
     }
     for method in found["methods"]:
         reference = method["result"]["schema"].get("$ref", "")
@@ -189,7 +193,13 @@ def test_a_model_accepts_nothing_that_its_shape_does_not_describe(model: type[Ba
     documented = Draft7Validator({**object_of(params), "components": document()["components"]})
     fields = {one["name"] for one in params}
     required = {one["name"] for one in params if one["required"]}
-    good = {"sessionId": "x", "path": "x", "preset": "x", "contentBlocks": [{"type": "image"}]}
+    good = {
+        "sessionId": "x",
+        "class": "success",
+        "path": "x",
+        "preset": "x",
+        "contentBlocks": [{"type": "image"}],
+    }
     base = {field: good[field] for field in required}
     accepted: set[str] = set()
     for field in fields:

@@ -37,10 +37,12 @@ def drive(daemon: Daemon, model: Conversations) -> None:
     model.plan("works", call("c1", "bash", {"command": "echo hi"}), call("c2", "nope", {}), text("done"))
     rollout = {"rolloutId": "r", "groupId": "g", "attempt": 0}
     choices = {"provider": "deepseek-official", "model": "m", "maxTokens": 9, "cwd": "."}
-    ask("session/create", {"sessionId": "a", "preset": "minimal", **choices, **rollout})
+    limits = {"maxTurns": 50, "maxModelTokens": 10**6, "timeoutSeconds": 300.5, "maxSessionTurns": 50}
+    ask("session/create", {"sessionId": "a", "preset": "minimal", "limits": limits, **choices, **rollout})
     ask("session/create")
     ask("session/get", {"sessionId": "a"})
-    ask("session/prompt", {"sessionId": "a", "contentBlocks": blocks("works"), "idempotencyKey": "k"})
+    works = {"sessionId": "a", "contentBlocks": blocks("works"), "maxTurns": 40, "timeoutSeconds": 200}
+    ask("session/prompt", {**works, "idempotencyKey": "k"})
     daemon.wait_idle("a")
     ask("session/get", {"sessionId": "a"})
     ask("session/cancel", {"sessionId": "a"})
@@ -57,7 +59,20 @@ def drive(daemon: Daemon, model: Conversations) -> None:
     assert cancelled == {"cancelled": True, "turn": 1, "dropped": [queued]}
     daemon.wait_idle("hanging")
 
+    ask("session/metrics", {"sessionId": "a"})
+    ask("session/outcome", {"sessionId": "a", "class": "success"})
+    ask("session/outcome", {"sessionId": "a", "class": "timeout", "reward": -0.5, "data": {"tests": [1]}})
+    ask("session/metrics", {"sessionId": "a"})
+    ask("session/get", {"sessionId": "a"})
+    ask("session/events", {"sessionId": "a", "from": 2, "limit": 500})
+    ask("session/fork", {"sessionId": "a"})
+    ask("session/fork", {"sessionId": "a", "newSessionId": "fork of a", "atTurn": 1})
+
     model.plan("fails", error(400, "no"))
+    model.plan("limited", call("c1", "bash", {"command": "echo hi"}))
+    limited = {"sessionId": "limited", "contentBlocks": blocks("limited")}
+    ask("session/prompt", {**limited, "maxTurns": 1})
+    daemon.wait_idle("limited")
     daemon.run("failing", "fails")
 
     ask("session/working-directory/set", {"sessionId": "a", "path": ".."})

@@ -234,13 +234,21 @@ def test_fields_that_a_frozen_session_does_not_take_queue_nothing(tmp_path: Path
         lock(daemon, root, "one-v1")
         daemon.request("session/create", {"sessionId": "s"})
         blocks = [{"type": "text", "text": "go"}]
-        for field in ({"outputSchema": {"type": "object"}}, {"capabilities": ["search"]}, {"maxTurns": 3}):
+        for field in ({"outputSchema": {"type": "object"}}, {"capabilities": ["search"]}):
             code, _, message = refused(
                 daemon, "session/prompt", {"sessionId": "s", "contentBlocks": blocks, **field}
             )
             assert code == -32602
             assert next(iter(field)) in message
         assert daemon.request("session/get", {"sessionId": "s"})["lastSeq"] == -1
+        limits = {"maxTurns": 3, "noticeTurns": 1}
+        code, data, message = refused(daemon, "session/create", {"sessionId": "t", "limits": limits})
+        assert (code, data) == (2303, "profile_override_refused")
+        assert (
+            'limits.noticeTurns would add a message to what the frozen profile "one-v1" is shown' in message
+        )
+        del limits["noticeTurns"]
+        assert daemon.request("session/create", {"sessionId": "t", "limits": limits})["preset"] == "one-v1"
     assert mock.requests == []
 
 

@@ -100,11 +100,11 @@ async def go_live(
 
     Raises:
         NotInitializedError: the daemon is shutting down.
-        InvalidParamsError, LogCorruptError: its limits cannot be kept.
+        InvalidParamsError, LogCorruptError, ProfileOverrideError: its limits cannot be kept.
     """
     agent, scope = mounted.agent, mounted.agent.scope
     try:
-        limits = limits_of(host.scope, header.cordisd, agent.config)
+        limits = limits_of(host.scope, header.cordisd, agent)
         models = host.scope.get(ModelRegistry)
         adapter = models.get(agent.config.provider)
         history, memory = History(adapter.encode_message), Memory()

@@ -252,7 +252,9 @@ METHODS: Final = {
     "session/create": Method(p.CreateSession, create, NEW_ERRORS),
     "session/detach": Method(p.OfSession, detach),
     "session/events": Method(p.ReadEvents, stored.events, STORED_ERRORS),
-    "session/fork": Method(p.Fork, stored.fork, (*NEW_ERRORS, *STORED_ERRORS, e.LogWriteError)),
+    "session/fork": Method(
+        p.Fork, stored.fork, (*NEW_ERRORS, *STORED_ERRORS, e.SessionNotBegunError, e.LogWriteError)
+    ),
     "session/get": Method(p.OfSession, get, (e.SessionNotFoundError,)),
     "session/list": Method(p.Nothing, list_sessions),
     "session/metrics": Method(p.OfSession, stored.metrics, STORED_ERRORS),

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 from pydantic import BaseModel
 
-from cordisd import __version__, errors, shapes, stored_shapes, wire
+from cordisd import __version__, errors, preset_shapes, shapes, stored_shapes, wire
 from cordisd.events import JsonObject
 from cordisd.kernel.config_schema import Described
-from cordisd.kernel.docstrings import unwrap
+from cordisd.kernel.docstrings import class_text, unwrap
 from cordisd.rpc.methods import AGENT_ERRORS, METHODS
 from cordisd.rpc.shape_schema import REFERENCE, schema_of
 
@@ -40,6 +40,13 @@ SERVERS: Final = [
         "variables": {"host": {"default": "127.0.0.1"}, "port": {"default": "4747"}},
     },
 ]
+_HINTS: Final = {
+    "Peer": Any,
+    "preset_shapes": preset_shapes,
+    "shapes": shapes,
+    "stored_shapes": stored_shapes,
+}
+"""What the annotations of methods are made of."""
 ANY_METHOD: Final[tuple[type[errors.CordisError], ...]] = (
     errors.InvalidParamsError,
     errors.NotInitializedError,
@@ -69,7 +76,7 @@ class Served(NamedTuple):
 
 @cache
 def document() -> JsonObject:
-    """The OpenRPC document; takes some 50 ms the first time. Nobody may change it."""
+    """The OpenRPC document, made once (40 ms). Nobody may change it."""
     schemas: dict[str, JsonObject] = {}
     return {
         "openrpc": OPENRPC,
@@ -82,11 +89,15 @@ def document() -> JsonObject:
         "servers": SERVERS,
         "methods": [_method(name, served, schemas) for name, served in _all(schemas)],
         "x-notifications": [_notification(name, NOTIFICATIONS[name], schemas) for name in wire.NOTIFICATIONS],
-        "components": {"schemas": schemas, "errors": dict(_errors())},
+        "components": {
+            "schemas": schemas,
+            "errors": {one.__name__: _error(one) for one in _errors().values()},
+        },
     }
 
 
 def _all(schemas: dict[str, JsonObject]) -> Iterator[tuple[str, Served]]:
+    """Every method by name, in the order of the wire's own list."""
     by_peer = {
         wire.INITIALIZE: Served(
             "Sets directory, provider, model and limits of the sessions that this connection makes next.\n\n"
@@ -105,14 +116,13 @@ def _all(schemas: dict[str, JsonObject]) -> Iterator[tuple[str, Served]]:
             continue
         method = METHODS[name]
         text = unwrap(method.run.__doc__ or "").removeprefix(f"`{name}`: ")
-        result = get_type_hints(
-            method.run, None, {"Peer": Any, "shapes": shapes, "stored_shapes": stored_shapes}
-        )["return"]
+        result = get_type_hints(method.run, None, _HINTS)["return"]
         yield name, Served(text, _validated(method.params, schemas), result, method.errors)
 
 
 def _method(name: str, served: Served, schemas: dict[str, JsonObject]) -> JsonObject:
-    codes = {error.rpc_code: _introducer(error).__name__ for error in (*served.errors, *ANY_METHOD)}
+    known = _errors()
+    codes = {error.rpc_code: known[error.rpc_code].__name__ for error in (*served.errors, *ANY_METHOD)}
     return {
         "name": name,
         **_told(served.text),
@@ -124,7 +134,7 @@ def _method(name: str, served: Served, schemas: dict[str, JsonObject]) -> JsonOb
 
 
 def _notification(name: str, shape: Any, schemas: dict[str, JsonObject]) -> JsonObject:
-    return {"name": name, **_told(unwrap(shape.__doc__)), "params": _fields(shape, schemas)}
+    return {"name": name, **_told(class_text(shape)), "params": _fields(shape, schemas)}
 
 
 def _told(text: str) -> JsonObject:
@@ -162,18 +172,19 @@ def _content(name: str, required: bool, schema: JsonObject) -> JsonObject:
     return {"name": name, **text, "required": required, "schema": schema}
 
 
-def _errors() -> Iterator[tuple[str, JsonObject]]:
-    """The errors of the wire: the first of the tree that has a code stands for all that inherit it."""
-    yield "ParseError", {"code": -32700, "message": "A line is not JSON in UTF-8."}
+def _errors() -> dict[int, type[errors.CordisError]]:
+    """The errors of the wire by their codes: the first of the tree that has a code stands for the others."""
+    found: dict[int, type[errors.CordisError]] = {}
     todo: list[type[errors.CordisError]] = [errors.CordisError]
     while todo:
         error = todo.pop(0)
         todo += error.__subclasses__()
-        if _introducer(error) is error and error.__module__ == errors.__name__:
-            data = {"data": {"code": error.code_name}} if error.code_name else {}
-            message = unwrap(error.__doc__ or "").partition("\n\n")[0].partition(". ")[0].rstrip(".") + "."
-            yield error.__name__, {"code": error.rpc_code, "message": message, **data}
+        if error.__module__ == errors.__name__:
+            found.setdefault(error.rpc_code, error)
+    return found
 
 
-def _introducer(error: type[errors.CordisError]) -> type[errors.CordisError]:
-    return next(base for base in error.__mro__ if "rpc_code" in base.__dict__)
+def _error(error: type[errors.CordisError]) -> JsonObject:
+    data = {"data": {"code": error.code_name}} if error.code_name else {}
+    sentence = class_text(error).partition("\n\n")[0].partition(". ")[0].rstrip(".")
+    return {"code": error.rpc_code, "message": f"{sentence}.", **data}
