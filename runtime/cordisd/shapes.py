@@ -13,7 +13,7 @@ from cordisd.preset_shapes import AgentIdentity, ProfileIdentity
 
 NonEmpty = Annotated[str, {"minLength": 1}]
 TokenLimit = Annotated[int, {"minimum": 1, "maximum": 2**53 - 1}]
-SessionStatus = Literal["running", "idle"]
+SessionStatus = Literal["running", "idle", "closed"]
 QueuePolicy = Literal["drop", "keep"]
 StopReason = Literal[
     "completed",

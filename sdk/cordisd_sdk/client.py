@@ -161,8 +161,7 @@ class AsyncClient:
     async def attach(self, id: str, from_seq: int | None = 0) -> AsyncAttachment:
         """The events of a live session, whoever owns it, from the one of number `from_seq` on.
 
-        0: all there are, then each as it comes; None: those to come. A session that nobody owns, because the
-        connection of its owner is gone, becomes this client's.
+        0: all there are, then each as it comes; None: those to come.
 
         Raises:
             RpcError: it is not live, or has no such event yet.
