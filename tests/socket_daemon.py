@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,11 @@ def dial(url: str) -> socket.socket:
     """A connection to `unix:PATH` or `tcp://HOST:PORT`."""
     if url.startswith("unix:"):
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(url.removeprefix("unix:"))
+        try:
+            connection.connect(url.removeprefix("unix:"))
+        except OSError:
+            connection.close()
+            raise
         return connection
     host, _, port = url.removeprefix("tcp://").rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)))
@@ -37,6 +42,15 @@ def wait_for_words(daemon: Daemon, words: str) -> str:
         time.sleep(0.01)
 
 
+def until(ready: Callable[[], Any]) -> Any:
+    """What `ready` gives, once it gives something; it is asked again and again."""
+    end = time.monotonic() + PATIENCE_S
+    while not (found := ready()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
 class SocketClient(Client):
     """One connection to a daemon; everything that comes is read by a thread."""
 
@@ -44,7 +58,8 @@ class SocketClient(Client):
         super().__init__(cwd)
         self.socket = dial(url)
         self._stream = self.socket.makefile("rb")
-        self._thread = threading.Thread(target=self._read, args=[self._stream], daemon=True)
+        whole = (line for line in self._stream if line.endswith(b"\n"))  # the last one may be cut
+        self._thread = threading.Thread(target=self._read, args=[whole], daemon=True)
         self._thread.start()
 
     def __enter__(self) -> SocketClient:
@@ -101,6 +116,18 @@ class SocketDaemon(Daemon):
     def __enter__(self) -> SocketDaemon:
         self.urls()
         return self
+
+    def connect_early(self, path: Path) -> SocketClient:
+        """A client that is there before the daemon says that it is ready."""
+
+        def attempt() -> SocketClient | None:
+            try:
+                return SocketClient(f"unix:{path}", self.cwd)
+            except OSError:
+                return None
+
+        client: SocketClient = until(attempt)
+        return client
 
     def urls(self) -> list[str]:
         """Where it listens, once it does."""

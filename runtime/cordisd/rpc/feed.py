@@ -113,36 +113,32 @@ class Feed:
             return
         if self.next_seq < self._stored_end:
             for event in self._stored_slice():
-                self._send_held(event.seq)
+                while self._held and self._held[0][0] <= event.seq:
+                    self._send(self._held.popleft()[1])
                 self._send(event)
                 if self._transport.is_behind:
                     return
             if self.next_seq < self._stored_end:
                 return
-        self._send_held(None)
-        self.is_behind = bool(self._held)
+        while self._held:
+            self._send(self._held.popleft()[1])
+        self.is_behind = False
 
     def _send(self, item: Event | Notice) -> None:
         if isinstance(item, Event):
             self.next_seq = item.seq + 1
         self._transport.write(notification_frame(item, self._session_json))
 
-    def _send_held(self, up_to: int | None) -> None:
-        while self._held and (up_to is None or self._held[0][0] <= up_to):
-            self._send(self._held.popleft()[1])
-
     def _stored_slice(self) -> Iterator[Event]:
         """Events of the next slice of the file; `_offset` moves on with each line that was used up."""
         n_events = 0
         for line in self._next_lines():
-            if self.next_seq >= self._stored_end:  # what follows is not ours to judge
+            if self.next_seq >= self._stored_end:  # what follows is of a later life of the session
                 return
             if self._offset > 0:  # else it is the header
                 events = events_of(decode_json(line))
                 n_events += len(events)
                 for event in events:
-                    if event.seq >= self._stored_end:  # a later life of the session: another feed's
-                        return
                     if event.seq > self.next_seq:
                         raise self._gap(event.seq)
                     if event.seq == self.next_seq:
