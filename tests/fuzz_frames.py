@@ -28,12 +28,13 @@ IDS: Strategy = st.one_of(
     TEXTS,
     st.floats(allow_nan=False, allow_infinity=False),
 )
-SESSIONS: Strategy = st.sampled_from(["s0", "s1", "s2", "s3", "../s4", ".", "s" * 300])
+KNOWN_SESSIONS = ("s0", "s1", "s2")
+SESSIONS: Strategy = st.sampled_from([*KNOWN_SESSIONS * 3, "../s3", ".", "s" * 300])
 WORDS: dict[str, Strategy] = {
     "sessionId": SESSIONS,
     "newSessionId": SESSIONS,
-    "cwd": st.sampled_from([".", ".", ".", "..", "/", "/nowhere", "\0", "a\udc80"]),
-    "path": st.sampled_from([".", "..", "/", "/nowhere", "\0", "a\udc80", " "]),
+    "cwd": st.sampled_from([*[".", "..", "/"] * 2, "/nowhere", "\0", "a\udc80"]),
+    "path": st.sampled_from([*[".", "..", "/"] * 2, "/nowhere", "\0", "a\udc80", " "]),
     "provider": st.just("deepseek-official"),
     "preset": st.sampled_from(["minimal", "rl-minimal-v1", "nope", "../minimal"]),
     "contentBlocks": st.lists(

@@ -19,8 +19,10 @@ from cordisd.session.survey import survey
 from daemon import Daemon
 from measure import PATIENCE_S
 
-FINE = (0, -32001, -32002)
-"""Errors that may come when others have asked for something else: none, it exists, it is not live."""
+FINE = (0, -32001, -32002, -32007)
+"""Errors that may come: none; it exists, it is not live; no turn of it has ended."""
+MAX_SESSIONS = 12
+"""Forks included."""
 FOLDERS = ("a", "b", "c")
 """Where sessions are moved to."""
 
@@ -28,9 +30,10 @@ FOLDERS = ("a", "b", "c")
 class Models:
     """The models of all sessions: each request must be well formed, and is answered by chance."""
 
-    def __init__(self, chance: random.Random, marker: str) -> None:
+    def __init__(self, chance: random.Random, marker: str, folder: Path) -> None:
         self._chance = chance
         self._marker = marker
+        self._folder = folder
         self._n = 0
         self.wrong: list[str] = []
 
@@ -52,7 +55,11 @@ class Models:
             case 4:
                 return calls(self._bash("sleep 0.05"), self._bash("seq 500"), self._bash("sleep 0.05"))
             case _:
-                edit = {"command": "create", "path": f"/nowhere/{self._n}", "file_text": "x" * 3000}
+                edit = {
+                    "command": "create",
+                    "path": f"{self._folder}/edits/{self._n}",
+                    "file_text": "x" * 3000,
+                }
                 return calls((f"e{self._n}", "str_replace_editor", edit), self._bash("true"))
 
     def _bash(self, command: str) -> tuple[str, str, dict[str, Any]]:
@@ -81,6 +88,8 @@ class Session:
     """One session over all its daemons: what was acknowledged, and how the last daemon left its log."""
 
     id: str
+    is_fork: bool = False
+    """A fork is stored when it is there."""
     prompts: set[str] = field(default_factory=set)
     """Message ids."""
     folders: Counter[str] = field(default_factory=Counter)
@@ -145,10 +154,12 @@ def unheard(session: Session, events: Sequence[Event]) -> set[str]:
 class Life:
     """One daemon from its start to its end, and what it is asked for."""
 
-    def __init__(self, daemon: Daemon, chance: random.Random, sessions: Sequence[Session]) -> None:
+    def __init__(self, daemon: Daemon, chance: random.Random, sessions: list[Session]) -> None:
+        methods = daemon.initialize()["capabilities"]["methods"]
         self._daemon = daemon
         self._chance = chance
         self._sessions = sessions
+        self._can_fork = "session/fork" in methods
         self._sent: dict[int, tuple[str, Session]] = {}
         self.done: Counter[str] = Counter()
         """Requests that were answered with a result, by method."""
@@ -178,6 +189,10 @@ class Life:
             case 5:
                 self._send("session/close", session)
                 self._send("session/resume", session)
+            case 6 if self._can_fork and len(self._sessions) < MAX_SESSIONS:
+                fork = Session(f"{session.id}-{self._chance.randrange(10**6)}", is_fork=True)
+                number = self._daemon.send("session/fork", {"sessionId": session.id, "newSessionId": fork.id})
+                self._sent[number] = ("session/fork", fork)
             case _:
                 self._send("session/prompt", session, contentBlocks=blocks)
 
@@ -195,16 +210,18 @@ class Life:
                 session.prompts.add(result["messageId"])
             elif method == "session/working-directory/set":
                 session.folders[result["cwd"]] += 1
+            elif method == "session/fork":
+                self._sessions.append(session)
         stored = {one.path.parent.name: one for one in survey(self._daemon.sessions)}
+        for found in stored.values():
+            assert (condition := examine(found)).status in ("ok", "torn", "interrupted"), condition
         for session in self._sessions:
             mark = b'"params":{"sessionId":"%b","event":' % session.id.encode()
             seen = [line for line in self._daemon.lines or [] if mark in line]
             if session.id in stored:
-                condition = examine(stored[session.id])
-                assert condition.status in ("ok", "torn", "interrupted"), condition
-                session.check(condition.path, seen)
+                session.check(stored[session.id].path, seen)
             else:
-                assert not (session.sound or session.prompts or seen), session
+                assert not (session.sound or session.prompts or seen or session.is_fork), session
 
     def _send(self, method: str, session: Session, **params: object) -> None:
         number = self._daemon.send(method, {"sessionId": session.id, **params})

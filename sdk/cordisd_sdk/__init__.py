@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cordisd_sdk.attachment import AsyncAttachment
     from cordisd_sdk.client import AsyncClient
     from cordisd_sdk.connect import Notification
     from cordisd_sdk.errors import (
         ConnectionClosedError,
+        NotListeningError,
         ProtocolError,
         RequestTimeoutError,
         RpcError,
@@ -20,17 +22,25 @@ if TYPE_CHECKING:
     )
     from cordisd_sdk.launch import DaemonOptions
     from cordisd_sdk.run import AsyncPrompt, RunResult
-    from cordisd_sdk.session import AsyncSession, SessionOptions
-    from cordisd_sdk.sync import Client, Prompt, Session
+    from cordisd_sdk.session import AsyncSession, PromptOptions, SessionOptions
+    from cordisd_sdk.sync import Attachment, Client, Prompt, Session
 else:
     _MODULES = {
+        "attachment": ["AsyncAttachment"],
         "client": ["AsyncClient"],
         "connect": ["Notification"],
-        "errors": ["ConnectionClosedError", "ProtocolError", "RequestTimeoutError", "RpcError", "SdkError"],
+        "errors": [
+            "ConnectionClosedError",
+            "NotListeningError",
+            "ProtocolError",
+            "RequestTimeoutError",
+            "RpcError",
+            "SdkError",
+        ],
         "launch": ["DaemonOptions"],
         "run": ["AsyncPrompt", "RunResult"],
-        "session": ["AsyncSession", "SessionOptions"],
-        "sync": ["Client", "Prompt", "Session"],
+        "session": ["AsyncSession", "PromptOptions", "SessionOptions"],
+        "sync": ["Attachment", "Client", "Prompt", "Session"],
     }
 
     def __getattr__(name):
@@ -48,14 +58,18 @@ else:
 
 
 __all__ = [
+    "AsyncAttachment",
     "AsyncClient",
     "AsyncPrompt",
     "AsyncSession",
+    "Attachment",
     "Client",
     "ConnectionClosedError",
     "DaemonOptions",
+    "NotListeningError",
     "Notification",
     "Prompt",
+    "PromptOptions",
     "ProtocolError",
     "RequestTimeoutError",
     "RpcError",

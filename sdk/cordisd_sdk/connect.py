@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -11,9 +12,8 @@ from cordisd import wire
 from cordisd.events import JsonObject, decode_json, encode_json
 from cordisd_sdk.errors import ConnectionClosedError, ProtocolError, RequestTimeoutError, RpcError, SdkError
 from cordisd_sdk.frames import FrameTooLongError, LineSplitter
-from cordisd_sdk.process import DaemonProcess
+from cordisd_sdk.transport import Transport
 
-MAX_NOISE_LINES: Final = 1000
 MAX_EXCERPT_BYTES: Final = 200
 METHOD_NOT_FOUND: Final = -32601
 
@@ -36,28 +36,26 @@ class Listener(Protocol):
 
 
 class Connection:
-    """A daemon process and what is under way with it."""
+    """What is under way with a daemon. `transport` brings its frames; it is a `Sink` of that."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, transport: Transport, max_frame_bytes: int) -> None:
+        self.transport = transport
         self._splitter = LineSplitter(max_frame_bytes)
         self._numbers = count(1)
         self._waiting: dict[object, asyncio.Future[JsonObject]] = {}
         self._listeners: dict[str, Listener] = {}
         self._lost: Callable[[], SdkError] | None = None
-        self._n_noise_lines = 0
+        self._over = asyncio.Event()
         self.max_request_bytes = wire.MAX_FRAME_BYTES
         """Longest line that the daemon accepts."""
 
-    async def open(
-        self, argv: Sequence[str], env: Mapping[str, str], on_stderr: Callable[[str], None] | None
-    ) -> None:
-        """Start the daemon.
+    async def open(self) -> None:
+        """Start the daemon, or connect to it, whatever the transport does. `close` it then.
 
         Raises:
-            SdkError: it cannot be started.
+            SdkError: it cannot be done.
         """
-        self.process = DaemonProcess(self._receive, self._end, on_stderr)
-        await self.process.start(argv, env)
+        await self.transport.start(self)
 
     def accept_frames_of(self, max_bytes: int) -> None:
         """Take lines of up to `max_bytes` from now on."""
@@ -82,7 +80,7 @@ class Connection:
         self._waiting[number] = answer
         try:
             async with asyncio.timeout(timeout_s):
-                await self.process.write(frame)
+                await self.transport.write(frame)
                 return _result_of(method, await answer)
         except TimeoutError as error:
             raise self._diagnosed(
@@ -94,7 +92,7 @@ class Connection:
     def request_soon(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a request in whose answer nobody is interested."""
         if self._lost is None:
-            self.process.write_soon(self._frame(next(self._numbers), method, params))
+            self.transport.write_soon(self._frame(next(self._numbers), method, params))
 
     def listen(self, session_id: str, listener: Listener) -> None:
         """Have `listener` hear what concerns the session and those that it delegates to."""
@@ -106,18 +104,28 @@ class Connection:
         """Stop telling `listener` anything."""
         self._listeners = {key: one for key, one in self._listeners.items() if one is not listener}
 
+    def end(self, how: str) -> None:
+        """The transport has ended."""
+        self._lose(ConnectionClosedError, how)
+
     def distrust(self, what: str) -> None:
         """Give the connection up over a frame that cannot be what the daemon meant."""
         self._lose(ProtocolError, f"the daemon sent a broken frame {what}")
 
-    async def close(self, grace_s: float) -> None:
-        """Ask the daemon to shut down, and make sure that it does; see `DaemonProcess.close`."""
+    async def ended(self, time_s: float) -> None:
+        """Wait until the connection is lost, at most `time_s` seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), time_s)
+
+    async def close(self, grace_s: float, *, shut_down: bool) -> None:
+        """Close the transport, as that does it; `shut_down`: ask the daemon to end before."""
         try:
-            await self.request(wire.SHUTDOWN, None, grace_s)
+            if shut_down:
+                await self.request(wire.SHUTDOWN, None, grace_s)
         except SdkError:
-            pass  # it is gone, or deaf: the signals that follow end it
+            pass  # it is gone, or deaf: what follows ends it
         finally:
-            await self.process.close(grace_s)
+            await self.transport.close(grace_s)
             self._lose(ConnectionClosedError, "the client was closed")
 
     def _frame(self, number: int, method: str, params: Mapping[str, Any] | None) -> bytes:
@@ -131,7 +139,8 @@ class Connection:
             )
         return frame + b"\n"
 
-    def _receive(self, piece: bytes) -> None:
+    def receive(self, piece: bytes) -> None:
+        """Take what the daemon has sent."""
         if self._lost is not None:
             return
         try:
@@ -152,12 +161,8 @@ class Connection:
                 self.distrust(f"({error!r}): {excerpt}")
 
     def _skip_noise(self, line: bytes) -> None:
-        if not line:
-            return
-        self._n_noise_lines += 1
-        self.process.note("stdout: " + line[:MAX_EXCERPT_BYTES].decode("utf-8", "replace"))
-        if self._n_noise_lines > MAX_NOISE_LINES:
-            self._lose(ProtocolError, f"more than {MAX_NOISE_LINES} lines on stdout are not frames")
+        if line and (complaint := self.transport.take_noise(line)) is not None:
+            self._lose(ProtocolError, complaint)
 
     def _dispatch(self, message: JsonObject) -> None:
         if self._lost is not None:
@@ -187,12 +192,8 @@ class Connection:
 
     def _refuse(self, message: JsonObject) -> None:
         error = {"code": METHOD_NOT_FOUND, "message": f"a client has no methods: {message['method']}"}
-        self.process.write_soon(encode_json({"jsonrpc": "2.0", "id": message["id"], "error": error}) + b"\n")
-
-    def _end(self) -> None:
-        code = self.process.exit_code
-        what = "closed its stdout" if code is None else "was killed" if code < 0 else "exited"
-        self._lose(ConnectionClosedError, f"the daemon {what}")
+        answer = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+        self.transport.write_soon(encode_json(answer) + b"\n")
 
     def _lose(self, kind: type[SdkError], reason: str) -> None:
         if self._lost is not None:
@@ -209,9 +210,13 @@ class Connection:
         for listener in dict.fromkeys(self._listeners.values()):
             listener.lose(make_error)
         self._listeners.clear()
+        self._over.set()
 
     def _diagnosed(self, kind: type[SdkError], reason: str) -> SdkError:
-        return kind(reason, exit_code=self.process.exit_code, stderr_tail=self.process.stderr_tail)
+        transport = self.transport
+        return kind(
+            transport.place + reason, exit_code=transport.exit_code, stderr_tail=transport.stderr_tail
+        )
 
 
 def _result_of(method: str, message: JsonObject) -> JsonObject:

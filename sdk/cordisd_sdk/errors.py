@@ -2,7 +2,8 @@
 
 SdkError                      the SDK was used wrongly, or the daemon cannot be started
 ├── RpcError                  the daemon answered a request with an error
-├── ConnectionClosedError     the daemon is gone, or the client was closed
+├── ConnectionClosedError     the daemon is gone or cannot be reached, or the client was closed
+│   └── NotListeningError     no daemon listens at the URL
 ├── ProtocolError             the daemon sent something that is not the protocol
 └── RequestTimeoutError       no answer, or no end of a turn, in the time allowed
 """
@@ -19,8 +20,9 @@ MAX_SHOWN_LINES: Final = 20
 class SdkError(CordisError):
     """Root of what the SDK raises.
 
-    `exit_code` is the daemon's, negative for a signal, None while it lives or when it never started.
-    `stderr_tail` holds up to 400 of its last lines; the message shows the last 20 of them.
+    Of a daemon that this client has started: `exit_code`, negative for a signal, None while it lives or when
+    it never started; `stderr_tail` holds up to 400 of its last lines, the message shows the last 20 of them.
+    Of a daemon behind a URL nothing is known; the message begins with the URL.
     """
 
     def __init__(self, message: str, *, exit_code: int | None = None, stderr_tail: str = "") -> None:
@@ -43,7 +45,11 @@ class RpcError(SdkError):
 
 
 class ConnectionClosedError(SdkError):
-    """The daemon has ended, closed its output, or the client was closed."""
+    """The daemon has ended, closed the connection, cannot be reached, or the client was closed."""
+
+
+class NotListeningError(ConnectionClosedError):
+    """No daemon listens at the URL, at least not yet."""
 
 
 class ProtocolError(SdkError):

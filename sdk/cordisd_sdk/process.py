@@ -11,29 +11,31 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 from cordisd_sdk.errors import SdkError
+from cordisd_sdk.transport import Sink
 
 MAX_TAIL_LINES: Final = 400
 MAX_TAIL_LINE_BYTES: Final = 2**16
+MAX_NOISE_LINES: Final = 1000
+MAX_NOISE_BYTES: Final = 200
 END_GRACE_S: Final = 0.5
 
 
 class DaemonProcess(asyncio.SubprocessProtocol):
-    """One daemon in a session of its own, so that the terminal's Ctrl-C does not reach it.
+    """A `Transport`: a daemon in a session of its own, so that the terminal's Ctrl-C does not reach it.
 
-    `on_output` gets the pieces of its stdout as they come, `on_end` is called once, when nothing more can
-    come. Both run on the event loop. Its stderr is always drained; `on_stderr` gets each line of it.
+    Its stderr is always drained; `on_stderr` gets each line of it, on the event loop.
     """
 
+    place: Final = ""
+
     def __init__(
-        self,
-        on_output: Callable[[bytes], None],
-        on_end: Callable[[], None],
-        on_stderr: Callable[[str], None] | None,
+        self, argv: Sequence[str], env: Mapping[str, str], on_stderr: Callable[[str], None] | None
     ) -> None:
-        self._on_output = on_output
-        self._on_end = on_end
+        self._argv = argv
+        self._env = env
         self._on_stderr = on_stderr
         self._tail: deque[str] = deque(maxlen=MAX_TAIL_LINES)
+        self._n_noise_lines = 0
         self._stderr_rest = b""
         self._stdin_open = True
         self._ended = False
@@ -43,18 +45,19 @@ class DaemonProcess(asyncio.SubprocessProtocol):
         self._writable.set()
         self.exit_code: int | None = None
 
-    async def start(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    async def start(self, sink: Sink) -> None:
         """Start it. The caller must `close` it then. Cancelling it leaves no process.
 
         Raises:
             SdkError: the program cannot be started.
         """
+        self._sink = sink
         try:
             await asyncio.get_running_loop().subprocess_exec(
-                lambda: self, *argv, env=env, start_new_session=True
+                lambda: self, *self._argv, env=self._env, start_new_session=True
             )
         except OSError as error:
-            raise SdkError(f"cannot start {argv[0]!r}: {error.strerror}") from error
+            raise SdkError(f"cannot start {self._argv[0]!r}: {error.strerror}") from error
 
     @property
     def pid(self) -> int:
@@ -67,9 +70,13 @@ class DaemonProcess(asyncio.SubprocessProtocol):
         rest = [self._stderr_rest.decode("utf-8", "replace")] if self._stderr_rest else []
         return "\n".join([*self._tail, *rest])
 
-    def note(self, line: str) -> None:
-        """Keep `line` among the last words, for instance a stray line of its stdout."""
-        self._tail.append(line)
+    def take_noise(self, line: bytes) -> str | None:
+        """Keep a stray line of its stdout among the last words; too many of them cannot be tolerated."""
+        self._tail.append("stdout: " + line[:MAX_NOISE_BYTES].decode("utf-8", "replace"))
+        self._n_noise_lines += 1
+        if self._n_noise_lines > MAX_NOISE_LINES:
+            return f"more than {MAX_NOISE_LINES} lines on stdout are not frames"
+        return None
 
     async def write(self, data: bytes) -> None:
         """Hand `data` over whole; waits while the daemon has not read what was written before.
@@ -124,7 +131,7 @@ class DaemonProcess(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:
-            self._on_output(data)
+            self._sink.receive(data)
             return
         lines = (self._stderr_rest + data).split(b"\n")
         self._stderr_rest = lines.pop()[-MAX_TAIL_LINE_BYTES:]
@@ -166,7 +173,9 @@ class DaemonProcess(asyncio.SubprocessProtocol):
         if not self._ended:
             self._ended = True
             self._writable.set()
-            self._on_end()
+            code = self.exit_code
+            what = "closed its stdout" if code is None else "was killed" if code < 0 else "exited"
+            self._sink.end(f"the daemon {what}")
 
 
 def _signal_group(group_id: int, number: signal.Signals) -> None:

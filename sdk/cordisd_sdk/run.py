@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from cordisd import wire
 from cordisd.events import Failure, JsonObject, Usage
+from cordisd.shapes import LimitReached
 from cordisd_sdk.connect import Notification
 from cordisd_sdk.errors import SdkError
 
@@ -36,6 +38,8 @@ class RunResult:
     """The session's events from the prompt's acceptance on, without those of other turns."""
     notifications: list[Notification]
     """The same with everything of the sessions delegated to, statuses and the completion."""
+    limit: LimitReached | None = None
+    """The limit that ended the run, if one did."""
 
 
 class AsyncPrompt:
@@ -53,7 +57,10 @@ class AsyncPrompt:
         self.turn: int | None = None
         self.running = False
         """True from the start of its turn on."""
+        self.next_seq: int | None = None
+        """Seq of the event that comes next; None: whichever."""
         self._announced = announced
+        self._ends_by_log = False
         self._on_end = on_end
         self._early: list[Notification] | None = []
         self._target = ""
@@ -93,6 +100,7 @@ class AsyncPrompt:
             error=reason.get("error"),
             events=self.events,
             notifications=self.notifications,
+            limit=end.get("limit"),
         )
 
     async def more(self, n_seen: int) -> list[JsonObject]:
@@ -123,11 +131,34 @@ class AsyncPrompt:
         for notification in early:
             self.hear(notification)
 
+    def has_heard_of(self, message_id: str) -> bool:
+        """Whether that message was put into the queue since this waits for the daemon's answer."""
+        return any(
+            message.get("id") == message_id
+            for method, params in self._early or ()
+            if method == wire.SESSION_EVENT and params["event"]["type"] == "agent/inbox/spliced"
+            for message in params["event"]["data"]["inserted"]
+        )
+
+    def replay(self, message_id: str) -> None:
+        """As `bind`, for a prompt of long ago: the session's events have been asked for again, from 0 on."""
+        # Whatever came before the first one was sent before.
+        self._early = list(dropwhile(lambda notification: _seq(notification) != 0, self._early or ()))
+        self.next_seq = 0
+        self.end_by_log()
+        self.bind(message_id)
+
+    def end_by_log(self) -> None:
+        """From now on events may come again, and what is no event may be missed: end when the turn does."""
+        self._ends_by_log = True
+        if self._turn_end is not None and not self.ended:
+            self._end()
+
     def hear(self, notification: Notification) -> None:
         """Take one notification of the session or of one that it delegates to."""
         if self._early is not None:
             self._early.append(notification)
-        elif self.ended:
+        elif self.ended or self._has_heard(_seq(notification), notification.params):
             return
         elif self.running:
             self._collect(notification)
@@ -139,6 +170,15 @@ class AsyncPrompt:
         if not self.ended:
             self._error = make_error
             self._end()
+
+    def _has_heard(self, seq: int | None, params: JsonObject) -> bool:
+        """Whether this is an event of the session that has come before; else it counts as heard."""
+        if seq is None or params["sessionId"] != self.session_id:
+            return False
+        if self._ends_by_log and self.next_seq is not None and seq < self.next_seq:
+            return True
+        self.next_seq = seq + 1
+        return False
 
     def _collect(self, notification: Notification) -> None:
         method, params = notification
@@ -153,7 +193,9 @@ class AsyncPrompt:
             self.events.append(event)
             self._news.set()
         self.notifications.append(notification)
-        if method == wire.SESSION_COMPLETED:
+        if self._ends_by_log and self._turn_end is not None:
+            self._end()
+        elif method == wire.SESSION_COMPLETED:
             self._complete(params)
         elif method == wire.SESSION_STATUS and self._turn_end is not None and not self._announced:
             self._end_at_idle(params)
@@ -232,6 +274,11 @@ class AsyncPrompt:
         self._ended.set()
         self._news.set()
         self._on_end(self)
+
+
+def _seq(notification: Notification) -> int | None:
+    method, params = notification
+    return params["event"].get("seq") if method == wire.SESSION_EVENT else None
 
 
 def _final_response(events: list[JsonObject]) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from cordisd import shapes, stored_shapes, wire
 from cordisd.events import JsonObject
+from cordisd_sdk.attachment import AsyncAttachment
 from cordisd_sdk.connect import Notification
-from cordisd_sdk.errors import ProtocolError, RequestTimeoutError, SdkError
+from cordisd_sdk.errors import ConnectionClosedError, ProtocolError, RequestTimeoutError, RpcError, SdkError
 from cordisd_sdk.run import AsyncPrompt, RunResult
 
 if TYPE_CHECKING:
@@ -28,9 +30,22 @@ class SessionOptions(TypedDict, total=False):
     provider: str
     model: str
     max_tokens: int
+    limits: shapes.Limits
+    """What ends its runs early. They hold for its whole life, also when it is resumed."""
     rollout_id: str
     group_id: str
     attempt: int
+
+
+class PromptOptions(TypedDict, total=False):
+    """What a prompt may have of its own."""
+
+    idempotency_key: str | None
+    """Makes it safe to send again."""
+    max_turns: int | None
+    """Most model requests of its run, which then ends as `turn_limit`; the session may allow fewer."""
+    run_timeout_s: float | None
+    """Most time of its run, which then ends as `timeout`; the time in the queue does not count."""
 
 
 WIRE_NAMES = {
@@ -38,6 +53,11 @@ WIRE_NAMES = {
     "rollout_id": "rolloutId",
     "group_id": "groupId",
     "require_preset": "requirePreset",
+}
+PROMPT_NAMES = {
+    "idempotency_key": "idempotencyKey",
+    "max_turns": "maxTurns",
+    "run_timeout_s": "timeoutSeconds",
 }
 
 
@@ -53,7 +73,8 @@ class AsyncSession:
         self._options = options
         self._creation = asyncio.Lock()
         self._created: shapes.SessionCreateResult | None = None
-        self._prompts: list[AsyncPrompt] = []
+        self._listeners: list[AsyncPrompt | AsyncAttachment] = []
+        self._is_detached = False
         self._keyed: dict[str, AsyncPrompt] = {}
 
     async def create(self) -> shapes.SessionCreateResult:
@@ -70,22 +91,26 @@ class AsyncSession:
         return self._created
 
     async def prompt(
-        self, prompt: str | Sequence[JsonObject], *, idempotency_key: str | None = None
+        self, prompt: str | Sequence[JsonObject], **options: Unpack[PromptOptions]
     ) -> AsyncPrompt:
         """Queue a text, or content blocks; returns once the daemon has accepted it.
 
-        With an `idempotency_key` that this session has seen, the first prompt of that key is returned.
+        With an `idempotency_key` that the session has seen, the first prompt of that key is returned. If an
+        earlier connection has sent it, all that it has been up to comes from the log.
         """
+        for name in options.keys() - PROMPT_NAMES.keys():
+            raise TypeError(f"unknown prompt option {name!r}; allowed: {', '.join(PROMPT_NAMES)}")
+        if self._is_detached:
+            await self._hear_from(None)
         if self._options and self._created is None:
             await self.create()
         handle = AsyncPrompt(
             self.id, announced=self._client.announces(wire.SESSION_COMPLETED), on_end=self._forget
         )
         self._client.connection.listen(self.id, self)
-        self._prompts.append(handle)
+        self._listeners.append(handle)
         params: JsonObject = {"sessionId": self.id, "contentBlocks": _blocks(prompt)}
-        if idempotency_key is not None:
-            params["idempotencyKey"] = idempotency_key
+        params |= {PROMPT_NAMES[name]: value for name, value in options.items() if value is not None}
         try:
             answer = await self._client.request(wire.SESSION_PROMPT, params)
             message_id = answer.get("messageId")
@@ -94,9 +119,10 @@ class AsyncSession:
             if message_id in self._keyed:
                 self._forget(handle)
                 return self._keyed[message_id]
-            if idempotency_key is not None:
+            has_key = options.get("idempotency_key") is not None
+            if has_key:
                 self._keyed[message_id] = handle
-            self._bind(handle, message_id)
+            await self._bind(handle, message_id, may_be_old=has_key)
         except BaseException:
             self._forget(handle)
             raise
@@ -108,20 +134,21 @@ class AsyncSession:
         *,
         on_event: Callable[[JsonObject], None] | None = None,
         timeout_s: float | None = None,
-        idempotency_key: str | None = None,
+        **options: Unpack[PromptOptions],
     ) -> RunResult:
         """Prompt, and wait for the outcome of this prompt, also when others are queued before or behind it.
 
-        `on_event` is called with each event of its turn. When the wait ends early (time limit, cancellation,
+        `on_event` is called with each event of its turn. When the wait ends early (`timeout_s`, cancellation,
         an exception of `on_event`) the daemon is told to cancel the prompt's turn if that is running; prompts
         in the queue stay there.
 
         Raises:
-            RequestTimeoutError: the turn did not end within `timeout_s`.
+            RequestTimeoutError: the turn did not end within `timeout_s`, the time in the queue included. A
+                run that the daemon has ended in time, by `run_timeout_s` for example, has a result.
             RpcError: the prompt was refused.
             ConnectionClosedError, ProtocolError: the connection was lost.
         """
-        sending = asyncio.ensure_future(self.prompt(prompt, idempotency_key=idempotency_key))
+        sending = asyncio.ensure_future(self.prompt(prompt, **options))
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 handle = await asyncio.shield(sending)  # once sent, it is accepted: then it can be cancelled
@@ -158,7 +185,32 @@ class AsyncSession:
         """Cancel what runs and end the session in the daemon; its log stays, for `AsyncClient.resume`."""
         await self._client.request(wire.SESSION_CLOSE, {"sessionId": self.id})
         self._client.release(self)
+        for listener in self._listeners:
+            if isinstance(listener, AsyncAttachment):
+                listener.end()
         self.lose(lambda: SdkError(f"session {self.id!r} was closed before the prompt had run"))
+
+    async def attach(self, from_seq: int | None = 0) -> AsyncAttachment:
+        """As `AsyncClient.attach`."""
+        attachment = AsyncAttachment(self, from_seq)
+        self._listeners.append(attachment)
+        try:
+            attachment.last_seq = await self._hear_from(from_seq)
+        except BaseException:
+            self._forget(attachment)
+            raise
+        if attachment.next_seq is None:
+            attachment.next_seq = attachment.last_seq + 1
+        return attachment
+
+    async def detach(self, attachment: AsyncAttachment) -> None:
+        """As `AsyncAttachment.detach`."""
+        attachment.end()
+        self._forget(attachment)
+        if not self._listeners and not self._is_detached:
+            self._is_detached = True
+            with contextlib.suppress(ConnectionClosedError):
+                await self._client.request(wire.SESSION_DETACH, {"sessionId": self.id})
 
     async def get(self) -> shapes.SessionGetResult:
         """What the daemon knows of the session: status, model, usage, last sequence number, …"""
@@ -216,18 +268,42 @@ class AsyncSession:
         return cast(stored_shapes.SessionMetricsResult, answer)
 
     def hear(self, notification: Notification) -> None:
-        """Pass a notification to the prompts that have not ended."""
-        for prompt in self._prompts:
-            prompt.hear(notification)
+        """Pass a notification to the prompts that have not ended, and to the attachments."""
+        for listener in self._listeners:
+            listener.hear(notification)
 
     def lose(self, make_error: Callable[[], SdkError]) -> None:
-        """End every prompt without an outcome."""
-        for prompt in self._prompts:
-            prompt.lose(make_error)
+        """End every prompt without an outcome, and every attachment."""
+        for listener in self._listeners:
+            listener.lose(make_error)
 
-    def _bind(self, handle: AsyncPrompt, message_id: str) -> None:
+    async def _hear_from(self, from_seq: int | None) -> int:
+        """Have the daemon send the events from that one on; returns the seq of the last that there is."""
+        self._client.connection.listen(self.id, self)
+        params: JsonObject = {"sessionId": self.id}
+        if from_seq is not None:
+            # The daemon sends one stream, for all who listen here; it must not skip the next event of any.
+            params["from"] = min([from_seq, *(listener.next_seq or 0 for listener in self._listeners)])
+            for listener in self._listeners:
+                if isinstance(listener, AsyncPrompt):
+                    listener.end_by_log()
+        answer = await self._client.request(wire.SESSION_ATTACH, params)
+        self._is_detached = False
+        return int(answer["lastSeq"])
+
+    async def _can_hear_again(self) -> bool:
         try:
-            handle.bind(message_id)
+            await self._hear_from(0)
+        except RpcError:  # no log is kept, or this daemon knows no such method
+            return False
+        return True
+
+    async def _bind(self, handle: AsyncPrompt, message_id: str, *, may_be_old: bool) -> None:
+        try:
+            if may_be_old and not handle.has_heard_of(message_id) and await self._can_hear_again():
+                handle.replay(message_id)
+            else:
+                handle.bind(message_id)
         except (LookupError, TypeError, AttributeError) as error:
             self._client.connection.distrust(f"({error!r}): an event lacks a field")  # ends the handle too
 
@@ -240,9 +316,9 @@ class AsyncSession:
         if prompt.running and not prompt.ended:
             self._client.connection.request_soon(wire.SESSION_CANCEL, {"sessionId": self.id, "queue": "keep"})
 
-    def _forget(self, prompt: AsyncPrompt) -> None:
+    def _forget(self, listener: AsyncPrompt | AsyncAttachment) -> None:
         # A new list: `hear` and `lose` may be walking through the old one.
-        self._prompts = [other for other in self._prompts if other is not prompt]
+        self._listeners = [other for other in self._listeners if other is not listener]
 
 
 def _blocks(prompt: str | Sequence[JsonObject]) -> list[JsonObject]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
@@ -13,22 +13,25 @@ from typing import Any, Self, TypeVar, Unpack
 
 from cordisd import shapes, stored_shapes
 from cordisd.events import JsonObject
+from cordisd_sdk.attachment import AsyncAttachment
 from cordisd_sdk.client import AsyncClient
-from cordisd_sdk.errors import ConnectionClosedError, SdkError
+from cordisd_sdk.errors import ConnectionClosedError
 from cordisd_sdk.launch import DaemonOptions
+from cordisd_sdk.loop_thread import LoopThread
 from cordisd_sdk.run import AsyncPrompt, RunResult
-from cordisd_sdk.session import AsyncSession, SessionOptions
+from cordisd_sdk.session import AsyncSession, PromptOptions, SessionOptions
 
 T = TypeVar("T")
 
 
 class Client:
-    """Starts a daemon of its own and talks to it over stdio. Options: `DaemonOptions`.
+    """Talks to a daemon: one of its own, over stdio, or the one at a URL. Options: `DaemonOptions`.
 
         with Client(cwd="/srv/work", model="deepseek-v4-flash") as client:
             result = client.session().run("Fix the failing test.")
 
-    May be used from several threads at once. `close` (or leaving the `with`) ends daemon and thread.
+    May be used from several threads at once. `close` (or leaving the `with`) ends its thread, and a daemon of
+    its own; from the one at a URL it only disconnects.
     """
 
     def __init__(self, **options: Unpack[DaemonOptions]) -> None:
@@ -65,6 +68,13 @@ class Client:
                 finally:
                     self._thread.stop()
 
+    def shutdown(self) -> None:
+        """As `AsyncClient.shutdown`; the background thread ends too."""
+        try:
+            self.call(self._client.shutdown())
+        finally:
+            self.close()
+
     def kill(self) -> None:
         """As `AsyncClient.kill`."""
         self._client.kill()
@@ -76,6 +86,10 @@ class Client:
     def resume(self, id: str) -> Session:
         """As `AsyncClient.resume`."""
         return Session(self, self.call(self._client.resume(id)))
+
+    def attach(self, id: str, from_seq: int | None = 0) -> Attachment:
+        """As `AsyncClient.attach`."""
+        return Attachment(self, self.call(self._client.attach(id, from_seq)))
 
     def list(self) -> builtins.list[shapes.SessionSummary]:
         """As `AsyncClient.list`."""
@@ -146,10 +160,9 @@ class Session:
         """As `AsyncSession.create`."""
         return self._client.call(self._session.create())
 
-    def prompt(self, prompt: str | Sequence[JsonObject], *, idempotency_key: str | None = None) -> Prompt:
+    def prompt(self, prompt: str | Sequence[JsonObject], **options: Unpack[PromptOptions]) -> Prompt:
         """As `AsyncSession.prompt`."""
-        work = self._session.prompt(prompt, idempotency_key=idempotency_key)
-        return Prompt(self._client, self._client.call(work))
+        return Prompt(self._client, self._client.call(self._session.prompt(prompt, **options)))
 
     def run(
         self,
@@ -157,18 +170,14 @@ class Session:
         *,
         on_event: Callable[[JsonObject], None] | None = None,
         timeout_s: float | None = None,
-        idempotency_key: str | None = None,
+        **options: Unpack[PromptOptions],
     ) -> RunResult:
         """As `AsyncSession.run`. `on_event` runs on the calling thread, so it may use the client."""
         if on_event is None:
-            return self._client.call(
-                self._session.run(prompt, timeout_s=timeout_s, idempotency_key=idempotency_key)
-            )
+            return self._client.call(self._session.run(prompt, timeout_s=timeout_s, **options))
         events: SimpleQueue[JsonObject | None] = SimpleQueue()
         run = self._client.submit(
-            self._session.run(
-                prompt, on_event=events.put, timeout_s=timeout_s, idempotency_key=idempotency_key
-            )
+            self._session.run(prompt, on_event=events.put, timeout_s=timeout_s, **options)
         )
         run.add_done_callback(lambda _: events.put(None))
         try:
@@ -181,6 +190,10 @@ class Session:
     def stream(self, prompt: str | Sequence[JsonObject]) -> Iterator[JsonObject]:
         """As `AsyncSession.stream`."""
         yield from self.prompt(prompt)
+
+    def attach(self, from_seq: int | None = 0) -> Attachment:
+        """As `AsyncSession.attach`."""
+        return Attachment(self._client, self._client.call(self._session.attach(from_seq)))
 
     def steer(self, message: str | Sequence[JsonObject]) -> str:
         """As `AsyncSession.steer`."""
@@ -256,43 +269,32 @@ class Prompt:
             yield from batch
 
 
-class LoopThread:
-    """An event loop on a thread of its own. It does not keep the interpreter alive."""
+class Attachment:
+    """As `AsyncAttachment`: iterating gives the events of the session as they come."""
 
-    def __init__(self) -> None:
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cordisd-sdk", daemon=True)
-        self._thread.start()
-        self._ready.wait()
+    def __init__(self, client: Client, attachment: AsyncAttachment) -> None:
+        self._client = client
+        self._attachment = attachment
+        self._events: deque[JsonObject] = deque()
+        self.session = Session(client, attachment.session)
+        self.last_seq = attachment.last_seq
 
-    @property
-    def alive(self) -> bool:
-        """False once stopped."""
-        return self._thread.is_alive()
+    def __enter__(self) -> Self:
+        return self
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin `work`.
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.detach()
 
-        Raises:
-            SdkError: on the loop's own thread, where waiting for the future would never end.
-        """
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise SdkError("the synchronous client was called from its own event loop")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+    def __iter__(self) -> Iterator[JsonObject]:
+        while self._events or self._fetch():
+            yield self._events.popleft()
 
-    def stop(self) -> None:
-        """Cancel what is left and end the thread."""
-        if self.alive:
-            self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join()
+    def detach(self) -> None:
+        """As `AsyncAttachment.detach`."""
+        self._client.call(self._attachment.detach())
 
-    def _run(self) -> None:
-        with asyncio.Runner() as runner:
-            self._loop = runner.get_loop()
-            self._stopping = asyncio.Event()
-            self._ready.set()
-            runner.run(self._wait())
-
-    async def _wait(self) -> None:
-        await self._stopping.wait()
+    def _fetch(self) -> bool:
+        self._events.extend(self._client.call(self._attachment.more()))
+        return bool(self._events)

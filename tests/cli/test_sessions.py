@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Logs
-from cordisd.errors import LogError, SessionBusyError
+from cordisd.errors import LogError, SessionBusyError, SessionNotFoundError
 from cordisd.events import Event
 from cordisd.session.header import SessionHeader
 from cordisd.session.removal import remove
@@ -137,6 +137,31 @@ def test_a_session_that_went_on_meanwhile_stays(tmp_path: Path) -> None:
     with pytest.raises(SessionBusyError):
         remove(path, seen_ns)
     assert path.exists()
+
+
+def test_of_two_that_remove_a_session_one_does(tmp_path: Path) -> None:
+    path = store(tmp_path)
+    written_ns = path.stat().st_mtime_ns
+    remove(path, written_ns)
+    with pytest.raises(SessionNotFoundError):
+        remove(path, written_ns)
+
+
+def test_a_folder_that_is_removed_while_a_log_is_made_in_it_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def mkdir(self: Path, mode: int = 0o777) -> None:
+        os.mkdir(self, mode)
+        made.append(self)
+        if len(made) == 2:
+            for folder in reversed(made):  # as `prune` does with an empty project folder
+                os.rmdir(folder)
+
+    (tmp_path / "root").mkdir()
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    assert store(tmp_path / "root").exists()
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "link", "pipe", "log"])

@@ -161,6 +161,14 @@ def test_retries_errors_and_odd_ends_are_told_with_their_cause() -> None:
     ]
 
 
+def test_what_was_made_of_a_session_is_told() -> None:
+    assert told(
+        ("working-directory/change", {"cwd": "/srv"}),
+        ("session/outcome", {"class": "solved", "reward": 0.5}),
+        ("session/outcome", {"class": "dropped"}),
+    ) == ["working directory: /srv", "outcome: solved, reward 0.5", "outcome: dropped"]
+
+
 def test_an_event_of_another_shape_is_named_and_the_rest_told() -> None:
     assert told(("user/message", {"content": 5}), message({"type": "text", "text": "x"})) == [
         "event 0 (user/message) is not as its type says",

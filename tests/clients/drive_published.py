@@ -68,6 +68,14 @@ def resume(client: DeepSeekHarness) -> dict[str, object]:
         return {"after": brief(client.resume_session("talk").run("text"))}
 
 
+def reach_limits(client: DeepSeekHarness) -> dict[str, object]:
+    """A turn that a limit ends, one that the limit of the session does not let begin, and another session."""
+    with client:
+        session = client.start_session("limited")
+        seen = {name: brief(session.run("tools")) for name in ("stopped", "second", "refused")}
+        return {**seen, "other": brief(client.start_session("other").run("text"))}
+
+
 def close_mid_command(client: DeepSeekHarness) -> dict[str, object]:
     """Close while a command runs: how long it took, and how the daemon ended."""
     client.start()

@@ -28,6 +28,22 @@ def test_the_reader_shows_our_turns_tools_and_tokens(tmp_path: Path) -> None:
     assert shown.steps[1]["tokens"]["input"] == 20
 
 
+def test_the_reader_shows_a_turn_that_a_limit_has_ended(tmp_path: Path) -> None:
+    script = [call("c1", "bash", {"command": "echo shown"}), call("c2", "bash", {"command": "echo last"})]
+    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
+        daemon.initialize()
+        limits = {"maxTurns": 2, "noticeTurns": 1, "maxSessionTurns": 1}
+        daemon.request("session/create", {"sessionId": "s", "limits": limits})
+        for words in ("a question", "another"):
+            daemon.run("s", words)
+        [path] = daemon.sessions.glob("*/s/session.jsonl")
+    shown = agent_trajviz.load(path)
+    assert not shown.warnings
+    roles = [step["role"] for step in shown.steps]
+    assert roles == ["user", "assistant", "assistant", "user"], "it shows no messages of the runtime"
+    assert "last" in str(shown.steps[2]["tool_calls"][0]["output"])
+
+
 def test_the_reader_opens_a_fork_and_what_was_judged(tmp_path: Path) -> None:
     script = [call("c1", "bash", {"command": "echo shown"}), text("before"), text("after")]
     with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:

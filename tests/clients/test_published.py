@@ -67,9 +67,17 @@ def answer(request: Received) -> Reply:
             return text("hel", "lo")
 
 
-def drive(client: tuple[str, Path], scenario: str, work: Path, url: str, marker: str = "") -> Any:
+def drive(
+    client: tuple[str, Path],
+    scenario: str,
+    work: Path,
+    url: str,
+    marker: str = "",
+    command: str | None = None,
+) -> Any:
     version, folder = client
-    command = shutil.which("cordisd", path=str(Path(sys.executable).parent)) or shutil.which("cordisd")
+    if command is None:
+        command = shutil.which("cordisd", path=str(Path(sys.executable).parent)) or shutil.which("cordisd")
     assert command, "cordisd is not installed"
     done = subprocess.run(
         [sys.executable, str(DRIVER), version, scenario, command, str(work), url],
@@ -131,3 +139,22 @@ def test_the_newest_client_resumes_a_stored_session(client: tuple[str, Path], tm
         seen = drive(client, "resume", work, mock.url)
         assert seen["after"]["final"] == "hello"
         assert len(mock.requests[-1].json["messages"]) > 10
+
+
+def test_turns_that_limits_end_are_results_like_others(client: tuple[str, Path], tmp_path: Path) -> None:
+    work = tmp_path / "w"
+    work.mkdir()
+    limits = {"id": "limits", "name": "limits", "config": {"maxTurns": 1, "maxSessionTurns": 2}}
+    patch = tmp_path / "patch.yml"
+    patch.write_text(json.dumps([{"insert": [limits]}]))
+    command = tmp_path / "limited"
+    serve = f"{sys.executable} -m cordisd serve --stdio minimal --patch {patch}"
+    command.write_text(f"#!/bin/sh\nDSH_SESSION_ROOT={tmp_path}/logs exec {serve}\n")
+    command.chmod(0o755)
+    with MockModelThread(answer) as mock:
+        seen = drive(client, "reach_limits", work, mock.url, command=str(command))
+        assert len(mock.requests) == 3
+    assert [seen[name]["finish"] for name in ("stopped", "second", "refused")] == ["aborted"] * 3
+    assert len(seen["stopped"]["results"]) == 5
+    assert seen["refused"]["kinds"][-3:] == ["user/message", "step/end", "turn/end"]
+    assert (seen["other"]["finish"], seen["other"]["final"]) == ("completed", "hello")

@@ -82,10 +82,9 @@ def test_a_hang_touches_its_file_and_blocks_until_cancelled(tmp_path: Path) -> N
     asyncio.run(run())
 
 
-def test_a_ready_file_that_cannot_be_touched_fails_the_call(override: Any) -> None:
-    assert (
-        "cannot touch the ready file /nowhere/x" in override([{"kind": "hang", "readyFile": "/nowhere/x"}])[0]
-    )
+def test_a_ready_file_that_cannot_be_touched_fails_the_call(override: Any, tmp_path: Path) -> None:
+    file = f"{tmp_path}/nowhere/x"
+    assert f"cannot touch the ready file {file}" in override([{"kind": "hang", "readyFile": file}])[0]
 
 
 @pytest.mark.parametrize(

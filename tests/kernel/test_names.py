@@ -63,7 +63,7 @@ def test_a_name_that_two_plug_ins_register_is_refused(installed: Path) -> None:
         ("bsh", 'failed to import loader entry: unknown name "bsh" (did you mean "bash"?)'),
         ("@deepseek-ai/dsh-llm-deepsek", '(did you mean "dsh-llm-deepseek"?)'),
         ("@other/dsh-terminal", 'unknown name "@other/dsh-terminal"'),
-        ("deepseek", "known are agent, bash, host-section, openai, persona, presets, profile, "),
+        ("deepseek", "known are agent, bash, host-section, limits, openai, persona, presets, profile, "),
         ("./plugin.js", 'unknown name "./plugin.js"'),
         (
             "kernel.nowhere:Thing",

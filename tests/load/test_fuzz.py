@@ -25,13 +25,17 @@ from contract import Contract
 from cordisd.mock import MockModelThread, text
 from daemon import Daemon, wait_for_file
 from expected_answers import Key, expected, key_of
-from fuzz_frames import UNWANTED, pieces
+from fuzz_frames import KNOWN_SESSIONS, UNWANTED, pieces
 from measure import PATIENCE_S, SOON_S
 from processes import descendants, footprint, gone
 
 pytestmark = [pytest.mark.load, pytest.mark.timeout(1800)]
 
 FUZZ_S, FUZZ_LONG_S = 10.0, 60.0
+PAUSE_S = 0.001
+"""Between two pieces, so that the daemon mostly reads them one by one."""
+SHRINK_S = 2.0
+"""How long an answer is waited for while an input is made smaller that has failed already."""
 N_INPUTS = 50
 """Until all sessions are closed and the memory is looked at."""
 MAX_RISE_KB = 20_000
@@ -90,10 +94,11 @@ class Fuzzed:
             wait_for_file(place)
             self._connection = Connection(place)
         self._contract: Contract | None = None
-        self.document = self.request("rpc.discover")
+        self.document = self.request("rpc.discover")["result"]
         self._contract = Contract(self.document)
-        self.digests = [self.request("initialize", **INITIALIZE)["digest"]]
-        self.digests += [one["digest"] for one in self.request("preset/list")["presets"]]
+        self.digests = [self.request("initialize", **INITIALIZE)["result"]["digest"]]
+        self.digests += [one["digest"] for one in self.request("preset/list")["result"]["presets"]]
+        self.begin_round()
 
     def end(self) -> None:
         """End it, whatever it does."""
@@ -103,13 +108,13 @@ class Fuzzed:
             self._connection.close()
 
     def request(self, method: str, **params: object) -> Any:
-        """The result of a request of our own."""
+        """The answer to a request of our own."""
         frame = {"jsonrpc": "2.0", "id": json.loads(OWN), "method": method, "params": params}
         self._connection.send_raw(json.dumps(frame).encode() + b"\n")
         missing: Counter[Key] = Counter({OWN: 1})
         while True:
             if answer := self._take(missing, {OWN: {method}}, PATIENCE_S):
-                return answer["result"]
+                return answer
 
     def check(self, sent: list[bytes]) -> None:
         """Send the pieces and read until everything that must be answered is, and nothing else."""
@@ -119,20 +124,27 @@ class Fuzzed:
         try:
             for piece in sent:
                 self._connection.send_raw(piece)
+                time.sleep(PAUSE_S)
             missing = Counter(due.answers)
             end_s = time.monotonic() + self._patience_s
             while +missing:
                 self._take(missing, due.methods, end_s - time.monotonic())
-            self.request("rpc.ping")  # before whose answer nothing more may come
+            self.request("initialize", **INITIALIZE)  # before whose answer nothing more may come
         except (AssertionError, OSError):
-            self._patience_s = SOON_S  # while the input is shrunk
+            self._patience_s = SHRINK_S
             self.end()
             self._start()
             raise
 
+    def begin_round(self) -> None:
+        """Have some sessions, of earlier rounds where there were any."""
+        for session in KNOWN_SESSIONS:
+            if "error" in self.request("session/create", sessionId=session):
+                self.request("session/resume", sessionId=session)
+
     def end_round(self) -> None:
         """Close all sessions and look at the memory."""
-        for session in self.request("session/list")["sessions"]:
+        for session in self.request("session/list")["result"]["sessions"]:
             self.request("session/close", sessionId=session["sessionId"])
         self.memory_kb.append(footprint(self.daemon.process.pid)["Pss_Anon kB"])
 
@@ -190,7 +202,7 @@ def test_random_frames_are_answered_exactly_once_and_leave_the_daemon_as_it_was(
             )
             assert max(memory_kb) - memory_kb[0] <= MAX_RISE_KB, memory_kb
             started = descendants(fuzzed.daemon.process.pid)
-            assert fuzzed.request("shutdown") == {}
+            assert fuzzed.request("shutdown")["result"] == {}
             assert fuzzed.daemon.process.wait(SOON_S) == 0
             assert gone(started)
         finally:
@@ -215,5 +227,6 @@ def fire(fuzzed: Fuzzed, seed: int, time_s: float) -> None:
 
     end_s = time.monotonic() + time_s
     while time.monotonic() < end_s:
-        hypothesis.seed(seed + len(fuzzed.memory_kb))(a_round)()
+        fuzzed.begin_round()
+        hypothesis.seed(f"{seed} {len(fuzzed.memory_kb)}")(a_round)()
         fuzzed.end_round()

@@ -16,6 +16,7 @@ import pytest
 from bad_disk import TESTS, composition
 from cordisd.mock import MockModelThread, text
 from cordisd.session.condition import examine
+from cordisd.session.layout import locate
 from cordisd.session.store import SessionStore
 from cordisd.session.survey import survey
 from daemon import Daemon, module_path
@@ -52,7 +53,7 @@ class Loop:
 
     def run(self, n_kills: int) -> None:
         """Kill so many daemons, then have every session go on to its end."""
-        models = Models(random.Random(self._chance.random()), self._marker)
+        models = Models(random.Random(self._chance.random()), self._marker, self._folder)
         with MockModelThread(models.reply) as mock:
             for _ in range(n_kills):
                 self._live_and_die(mock.url)
@@ -68,7 +69,8 @@ class Loop:
                 daemon.run(session.id, "the end", PATIENCE_S)
             assert daemon.end() == 0
         clean_after_s(self._marker)
-        for found, session in zip(survey(daemon.sessions), self._sessions, strict=True):
+        for session in self._sessions:
+            [found] = survey(locate(daemon.sessions, session.id))
             assert examine(found).status == "ok"
             events = SessionStore(daemon.sessions).read(found.path)[1]
             assert unheard(session, events) == set()
@@ -78,7 +80,6 @@ class Loop:
         environment = {"BAD_DISK": str(control), "PYTHONPATH": module_path(TESTS)}
         argv = composition(self._folder, "never")
         with Daemon(self._work, model_url=model_url, argv=argv, **environment) as daemon:
-            daemon.initialize()
             life = Life(daemon, self._chance, self._sessions)
             n_frames = self._chance.randrange(N_FRAMES)
             n_before_death = self._chance.randrange(n_frames + 1) if self._chance.random() < 0.4 else None

@@ -134,14 +134,15 @@ def test_an_unknown_user_is_an_error_that_names_it():
         find_user("nosuchuser")
 
 
-def test_a_launcher_that_redirects_and_starts_helpers_changes_no_result(drive):
+def test_a_launcher_that_redirects_and_starts_helpers_changes_no_result(drive, tmp_path):
     async def body(bash: Bash) -> None:
         assert (await bash.run("echo hi; echo err >&2")).text == "hi\nerr"
         bash.move("/usr")
         assert (await bash.run("pwd")).text == "/usr"
         assert (await bash.run("sleep 100")).text.endswith(KEPT)
-        bash.move("/nowhere")
-        assert (await bash.run("true")).text == "[The shell could not enter /nowhere; it is still in /usr.]"
+        nowhere = tmp_path / "nowhere"
+        bash.move(str(nowhere))
+        assert (await bash.run("true")).text == f"[The shell could not enter {nowhere}; it is still in /usr.]"
 
     drive(body, launch=Launch(("sh", "-c", 'sleep 1000 & exec "$@" >/dev/null 2>&1', "sh")), timeout_s=1)
 

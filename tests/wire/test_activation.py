@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cordisd.mock import MockModelThread, call, text
-from measure import SOON_S
+from measure import PATIENCE_S
 from processes import children, descendants
 from socket_daemon import SocketDaemon
 
@@ -114,7 +114,7 @@ def test_what_systemd_hands_over_is_served_beside_the_daemons_own(tmp_path: Path
 )
 def test_what_is_no_listening_socket_is_refused(kinds: list[str], complaint: str, tmp_path: Path) -> None:
     daemon = activated(tmp_path, *(kind.format(tmp_path) for kind in kinds))
-    assert daemon.process.wait(SOON_S) == 2
+    assert daemon.process.wait(PATIENCE_S) == 2
     daemon.end()
     assert complaint in daemon.stderr.decode()
     assert b"Traceback" not in daemon.stderr

@@ -92,7 +92,15 @@ def cancel(world: World, name: str) -> None:
     world.daemon.wait_idle(name, start)
 
 
-@pytest.mark.parametrize("before", [nothing, use_a_tool, move, steer, resume, cut_a_call, fail, cancel])
+def do_it_all(world: World, name: str) -> None:
+    for step in (use_a_tool, cut_a_call, steer, fail, move, use_a_tool, resume, cancel, steer):
+        step(world, name)
+
+
+BEFORE = (nothing, use_a_tool, move, steer, resume, cut_a_call, fail, cancel, do_it_all)
+
+
+@pytest.mark.parametrize("before", BEFORE)
 def test_the_next_request_of_both_is_the_same_to_the_byte(before: Any, world: World) -> None:
     name, child = f"parent-{before.__name__}", f"child-{before.__name__}"
     world.daemon.run(name, name)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
-from cordisd.mock import Hang, MockModelThread, Pause, RawReply, Received, Reply, call, delta, stream, text
+from cordisd.mock import Hang, MockModelThread, RawReply, Received, Reply, call, delta, text
 from daemon import Daemon
 from frozen_presets import freeze, host_daemon, lock, refused
 
@@ -85,17 +87,23 @@ def test_a_session_of_another_process_is_forked_where_its_last_turn_ended(tmp_pa
 
 
 def test_prompts_that_wait_in_the_parent_are_cancelled_in_the_fork(tmp_path: Path) -> None:
-    slow = stream(Pause(0.5), delta({"content": "one"}))
-    hang = RawReply([delta({"content": "…"}), Hang()])
+    is_queued = threading.Event()
 
-    def script(request: Received) -> Reply:
-        asked = contents(request)[-1]
-        return {"first": slow, "waits": hang}.get(asked, text("fine"))
+    async def script(request: Received) -> Reply:
+        match contents(request)[-1]:
+            case "first":
+                while not is_queued.is_set():
+                    await asyncio.sleep(0.01)
+                return text("one")
+            case "waits":
+                return RawReply([delta({"content": "…"}), Hang()])
+        return text("fine")
 
     with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.prompt("s", "first")
         daemon.prompt("s", "waits")
+        is_queued.set()
         daemon.wait(lambda: len(mock.requests) == 2)
         fork(daemon, "child")
         daemon.run("child", "mine")

@@ -96,21 +96,26 @@ def test_a_composition_limits_every_session_and_a_client_only_tightens_that(tmp_
     with hosted(tmp_path, patch) as (daemon, model):
         model.plan("go", *(call(f"c{n}", "bash", {"command": "true"}) for n in range(9)))
         assert used(run(daemon, "lazy")) == ("maxTurns", 2)
-        for preset, digest in zip(PRESETS, digests, strict=True):
-            made = daemon.request(
-                "session/create",
-                {"preset": preset, "limits": {"maxTurns": 50, "maxSessionTurns": 3, "noticeTurns": 4}},
-            )
+        own = {"maxTurns": 50, "maxSessionTurns": 3}
+        for preset, digest, notice in zip(PRESETS, digests, ({"noticeTurns": 4}, {}), strict=True):
+            made = daemon.request("session/create", {"preset": preset, "limits": own | notice})
             assert made["digest"] == digest, "limits are no part of an agent"
             got = daemon.request("session/get", {"sessionId": made["sessionId"]})
-            assert got["limits"] == {"maxTurns": 2, "maxSessionTurns": 3, "noticeTurns": 4}
+            assert got["limits"] == {"maxTurns": 2, "maxSessionTurns": 3, **notice}, (
+                "a frozen agent gets no notice"
+            )
 
 
 def test_another_preset_leaves_the_limits_as_they_are(tmp_path: Path) -> None:
+    limits = {"maxTurns": 1, "noticeTurns": 1}
     with hosted(tmp_path) as (daemon, _):
-        daemon.request("session/create", {"sessionId": "s", "limits": {"maxTurns": 1}})
+        daemon.request("session/create", {"sessionId": "s", "limits": limits})
         daemon.request("preset/select", {"sessionId": "s", "preset": "minimal"})
-        assert daemon.request("session/get", {"sessionId": "s"})["limits"] == {"maxTurns": 1}
+        assert daemon.request("session/get", {"sessionId": "s"})["limits"] == limits
+        code, message = daemon.refused("preset/select", {"sessionId": "s", "preset": "rl-minimal-v1"})
+        assert (code, "limits.noticeTurns" in message) == (2303, True)
+        got = daemon.request("session/get", {"sessionId": "s"})
+        assert (got["preset"], got["limits"]) == ("minimal", limits), "the session is as it was"
 
 
 @pytest.mark.parametrize("after_s", [0.2, 0.3, 0.4])

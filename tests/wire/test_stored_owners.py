@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,27 @@ from daemon import Daemon, wait_for_file
 from measure import PATIENCE_S
 
 
+def connected(path: Path) -> socket.socket:
+    """A connection, as soon as one can be made."""
+    wait_for_file(path)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        made = socket.socket(socket.AF_UNIX)
+        made.settimeout(PATIENCE_S)
+        try:
+            made.connect(str(path))
+            return made
+        except ConnectionRefusedError:
+            made.close()
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+
+
 class Guest:
     """A second connection to a daemon, on its socket."""
 
     def __init__(self, path: Path, cwd: Path) -> None:
-        wait_for_file(path)
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(PATIENCE_S)
-        self._socket.connect(str(path))
+        self._socket = connected(path)
         self._lines = self._socket.makefile("rb")
         self.heard: list[dict[str, Any]] = []
         self.ask("initialize", cwd=str(cwd), provider="deepseek-official", model="another-model")

@@ -205,8 +205,7 @@ class Runner:
 
     def _budget(self, claimed: list[JsonObject]) -> Budget | None:
         """The budget of the run that begins with the messages `claimed`; None: nothing limits it."""
-        own = [message["source"]["limits"] for message in claimed if "limits" in message["source"]]
-        limits = tightest(self.limits, *own)
+        limits = tightest(self.limits, _limits_of(claimed))
         return Budget(limits, self.session.memory.spent, self.price_of) if limits else None
 
     @contextmanager
@@ -236,10 +235,11 @@ class Runner:
             "model": config.model,
             "maxTokens": config.chosen_max_tokens,
             "reasoningEffort": config.chosen_effort,
+            "limits": session.header.cordisd.get("limits"),
         }
         prompts = [message["content"] for message in claimed if message["source"].get("kind") == "user"]
         content = [block for prompt in prompts for block in prompt]
-        start = TurnStart(session.id, turn, session.realm.cwd, agent, content)
+        start = TurnStart(session.id, turn, session.realm.cwd, agent, content, _limits_of(claimed))
         for tap in session.traffic.taps:
             tap.begin_turn(start)
 
@@ -275,3 +275,8 @@ class Runner:
         self.session.log.announce(
             "session.completed", {"sessionId": session_id, "messageId": message_id, **data}
         )
+
+
+def _limits_of(claimed: list[JsonObject]) -> Limits:
+    """The limits that came with the prompt among the messages of a turn."""
+    return tightest(*(message["source"].get("limits", {}) for message in claimed))

@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Play the recording in a fresh workspace; the transcript goes to stderr, the answer to stdout."""
-    from cordisd.cli.drive import drive, exit_code_of
+    from cordisd.cli.drive import Task, drive, exit_code_of
     from cordisd.cli.progress import BOLD, Progress
     from cordisd.cli.rollout import log_path
     from cordisd.cli.run import print_answer
@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
         progress = Progress.to(sys.stderr, max_preview_lines=PREVIEW_LINES)
         task = _recorded_task(recording)
         progress.line(f"task: {task}", BOLD)
-        outcome = drive(options, task, session_id=None, progress=progress)
+        outcome = drive(options, Task(task), progress)
         if outcome.result is not None:
             print_answer(outcome.result)
             log = log_path(root, outcome.result.session_id)

@@ -8,11 +8,20 @@ import signal
 import sys
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from cordisd.cli.progress import BOLD, RED, REDRAW_S, Progress
 from cordisd.errors import SessionNotFoundError
-from cordisd_sdk import AsyncClient, AsyncSession, DaemonOptions, RpcError, RunResult, SdkError
+from cordisd.shapes import Limits
+from cordisd_sdk import (
+    AsyncClient,
+    AsyncSession,
+    DaemonOptions,
+    RpcError,
+    RunResult,
+    SdkError,
+    SessionOptions,
+)
 
 CANCEL_WAIT_S: Final = 10.0
 SUCCESS: Final = ("completed", "structured_output")
@@ -27,14 +36,19 @@ class Outcome:
     refused: bool = False
 
 
-def drive(
-    options: DaemonOptions, task: str, *, session_id: str | None, progress: Progress, resumes: bool = True
-) -> Outcome:
-    """Run one prompt to its end, telling `progress`. Failures are told on stderr, not raised.
+class Task(NamedTuple):
+    """A prompt, and the session in which it runs: a new one if there is none of that id."""
 
-    A session of `session_id` that is stored goes on, or is refused if not `resumes`.
-    """
-    return asyncio.run(_drive(options, task, session_id, progress, resumes))
+    text: str
+    session_id: str | None = None
+    limits: Limits = {}
+    may_resume: bool = True
+    """Whether a session that is stored goes on; it is refused otherwise."""
+
+
+def drive(options: DaemonOptions, task: Task, progress: Progress) -> Outcome:
+    """Run one prompt to its end, telling `progress`. Failures are told on stderr, not raised."""
+    return asyncio.run(_drive(options, task, progress))
 
 
 def exit_code_of(outcome: Outcome) -> int:
@@ -82,9 +96,7 @@ class Interrupts:
         self._client.kill()
 
 
-async def _drive(
-    options: DaemonOptions, task: str, session_id: str | None, progress: Progress, resumes: bool
-) -> Outcome:
+async def _drive(options: DaemonOptions, task: Task, progress: Progress) -> Outcome:
     options = options | {"on_stderr": lambda line: progress.line(line, RED)}
     client = AsyncClient(**options)
     drawing = asyncio.create_task(_keep_drawn(progress))
@@ -95,15 +107,16 @@ async def _drive(
         try:
             async with client:
                 started = True
-                session = (
-                    await _open(client, session_id, options.get("preset"))
-                    if resumes
-                    else client.session(session_id)
-                )
+                session = await _open(client, task, options.get("preset"))
                 progress.line(f"session {session.id}", BOLD)
                 interrupts.session = session
                 if not interrupts.n_seen:
-                    result = await session.run(task, on_event=progress.show)
+                    result = await session.run(
+                        task.text,
+                        on_event=progress.show,
+                        max_turns=task.limits.get("maxTurns"),
+                        run_timeout_s=task.limits.get("timeoutSeconds"),
+                    )
                     failure = _failure_of(result)
                 interrupts.session = None
         except SdkError as error:
@@ -118,19 +131,28 @@ async def _drive(
     return Outcome(result, interrupts.n_seen > 0, refused)
 
 
-async def _open(client: AsyncClient, session_id: str | None, preset: str | None) -> AsyncSession:
-    if session_id is None:
-        return client.session()
-    try:
-        session = await client.resume(session_id)
-    except RpcError as error:
-        if error.code != SessionNotFoundError.rpc_code:
-            raise
-        return client.session(session_id)
+async def _open(client: AsyncClient, task: Task, preset: str | None) -> AsyncSession:
+    session_id = task.session_id
+    if session_id is not None and task.may_resume:
+        try:
+            session = await client.resume(session_id)
+        except RpcError as error:
+            if error.code != SessionNotFoundError.rpc_code:
+                raise
+        else:
+            await _check_begun(session, task, preset)
+            return session
+    own: SessionOptions = {"limits": {"maxCost": task.limits["maxCost"]}} if "maxCost" in task.limits else {}
+    return client.session(session_id, **own)
+
+
+async def _check_begun(session: AsyncSession, task: Task, preset: str | None) -> None:
+    """Refuse what only a new session can be given."""
+    if "maxCost" in task.limits:
+        raise SdkError(f'session "{session.id}" is there already; the cost of a new one only can be limited')
     if preset is not None and (begun_with := (await session.get())["preset"]) != preset:
         made = "no preset" if begun_with is None else f'the preset "{begun_with}"'
-        raise SdkError(f'session "{session_id}" was begun with {made}, not with "{preset}", and keeps that')
-    return session
+        raise SdkError(f'session "{session.id}" was begun with {made}, not with "{preset}", and keeps that')
 
 
 async def _keep_drawn(progress: Progress) -> None:
@@ -145,4 +167,5 @@ def _failure_of(result: RunResult) -> str | None:
     if result.error is not None:
         status = f", HTTP {result.error['status']}" if "status" in result.error else ""
         return f"the run failed: {result.error['message']} ({result.error['code']}{status})"
-    return f"the run ended early: {result.stop_reason}"
+    limit = f" ({result.limit['name']} {result.limit['allowed']:g})" if result.limit is not None else ""
+    return f"the run ended early: {result.stop_reason}{limit}"

@@ -20,7 +20,7 @@ from cordisd.errors import CordisError
 from cordisd.replay.paths import Workspace
 from cordisd.replay.recorder import SUFFIX
 from cordisd.session.names import encode_segment
-from cordisd_sdk import AsyncClient, RpcError, RunResult, SdkError, SessionOptions
+from cordisd_sdk import AsyncClient, PromptOptions, RpcError, RunResult, SdkError, SessionOptions
 
 MISMATCH: Final = "REPLAY_MISMATCH"
 
@@ -98,7 +98,7 @@ async def _play(client: AsyncClient, stage: Stage, scenario: Scenario) -> Verdic
         except RpcError as error:
             return Verdict(name, "error", str(error))
         for number, turn in enumerate(scenario.turns, 1):
-            result = await session.run(_shown(turn.content, Workspace(cwd)))
+            result = await session.run(_shown(turn.content, Workspace(cwd)), **_prompt_options(turn))
             n_turn = _count_requests(result)
             n_requests += n_turn
             n_children += sum(one.method == wire.SUBAGENT_STARTED for one in result.notifications)
@@ -178,4 +178,13 @@ def _session_options(scenario: Scenario, cwd: str) -> SessionOptions:
         options["model"] = agent["model"]
     if agent.get("maxTokens") is not None:
         options["max_tokens"] = agent["maxTokens"]
+    if agent.get("limits"):
+        options["limits"] = agent["limits"]
     return options
+
+
+def _prompt_options(turn: Turn) -> PromptOptions:
+    return {
+        "max_turns": turn.limits.get("maxTurns"),
+        "run_timeout_s": turn.limits.get("timeoutSeconds"),
+    }

@@ -14,6 +14,7 @@ from cordisd.cli.rollout import (
     UsageError,
     add_rollout_arguments,
     daemon_options,
+    limits,
     log_path,
     read_task,
     session_root,
@@ -47,18 +48,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Run the task; the answer goes to stdout, everything else to stderr. Returns the exit code of `run`."""
-    from cordisd.cli.drive import drive, exit_code_of
+    from cordisd.cli.drive import Task, drive, exit_code_of
     from cordisd.cli.progress import Progress
 
     try:
-        task = read_task(args.task)
+        text = read_task(args.task)
         target = _target(args)
+        task = Task(text, args.session, limits(args), may_resume=False)
         before = _inode(target)
         with _log_root(args) as root, _patch(args, target) as patch:
             options = daemon_options(args, root, os.environ)
             options["patches"] = [*(args.patch or ()), patch]
             progress = Progress.to(sys.stderr, max_preview_lines=PREVIEW_LINES)
-            outcome = drive(options, task, session_id=args.session, progress=progress, resumes=False)
+            outcome = drive(options, task, progress)
             log = log_path(root, args.session) if _keeps_log(args) else None
             if outcome.result is not None and args.json:
                 print_json(outcome.result, log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from argparse import ArgumentParser, Namespace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cordisd.shapes import Limits
     from cordisd_sdk import DaemonOptions
 
 DEFAULT_MODEL: Final = "deepseek-v4-flash"
@@ -49,6 +51,14 @@ def add_rollout_arguments(parser: ArgumentParser) -> None:
         "(default: the variable that belongs to that address, if it is one that the environment knows)",
     )
     parser.add_argument("--max-tokens", type=int, metavar="N", help="limit of each model answer")
+    parser.add_argument("--max-turns", type=int, metavar="N", help="most model requests of the run")
+    parser.add_argument("--timeout-seconds", type=float, metavar="S", help="most time of the run")
+    parser.add_argument(
+        "--max-cost",
+        type=float,
+        metavar="C",
+        help="most cost of a run of a new session, by the model row's prices",
+    )
     parser.add_argument("--session", metavar="ID", help="continue this session, or begin it")
     parser.add_argument(
         "--session-root", metavar="DIR", help="where logs go (else DSH_SESSION_ROOT, else XDG)"
@@ -103,6 +113,29 @@ def daemon_options(args: Namespace, root: Path, env: Mapping[str, str]) -> Daemo
     elif args.api_key_env is not None:
         raise UsageError("--api-key-env needs --base-url: a key belongs to one endpoint")
     return options
+
+
+def limits(args: Namespace) -> Limits:
+    """The limits that a command line sets.
+
+    Raises:
+        UsageError: one is not above 0.
+    """
+    given: Limits = {}
+    if args.max_turns is not None:
+        given["maxTurns"] = args.max_turns
+    if args.timeout_seconds is not None:
+        given["timeoutSeconds"] = args.timeout_seconds
+    if args.max_cost is not None:
+        given["maxCost"] = args.max_cost
+    for option, value in (
+        ("--max-turns", args.max_turns),
+        ("--timeout-seconds", args.timeout_seconds),
+        ("--max-cost", args.max_cost),
+    ):
+        if value is not None and not 0 < value < math.inf:
+            raise UsageError(f"{option} must be a number above 0")
+    return given
 
 
 def key_for(base_url: str, key_variable: str | None, env: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from cordisd.cli.rollout import (
     UsageError,
     add_rollout_arguments,
     daemon_options,
+    limits,
     log_path,
     read_task,
     session_root,
@@ -32,18 +33,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Run the task; the answer goes to stdout, everything else to stderr. Returns the exit code."""
-    from cordisd.cli.drive import drive, exit_code_of
+    from cordisd.cli.drive import Task, drive, exit_code_of
     from cordisd.cli.progress import Progress
 
     try:
-        task = read_task(args.task)
+        task = Task(read_task(args.task), args.session, limits(args))
         root = session_root(args.session_root, os.environ)
         options = daemon_options(args, root, os.environ)
     except UsageError as error:
         print(f"cordisd run: {error}", file=sys.stderr)
         return 2
     progress = Progress.to(sys.stderr, max_preview_lines=PREVIEW_LINES)
-    outcome = drive(options, task, session_id=args.session, progress=progress)
+    outcome = drive(options, task, progress)
     if outcome.result is not None:
         log = log_path(root, outcome.result.session_id)
         if args.json:
@@ -72,6 +73,7 @@ def print_json(result: RunResult, log: Path | None) -> None:
         "finishReason": result.finish_reason,
         "stopReason": result.stop_reason,
         "error": result.error,
+        **({} if result.limit is None else {"limit": result.limit}),
         "usage": result.usage,
         "turns": result.turn,
         "steps": n_steps,

@@ -13,6 +13,7 @@ from cordisd.replay.canonical import request_hash
 from cordisd.replay.recorder import SUFFIX
 from cordisd.replay.recording import read_recording
 from cordisd.replay.scripts import playable, read_script
+from cordisd.replay.turns import Turn as RecordedTurn
 from cordisd.replay.writer import PART
 
 CURSOR_PROVIDER: Final = "recorded"
@@ -26,6 +27,10 @@ class Turn:
     content: list[JsonObject]
     end: str
     n_requests: int
+    limits: JsonObject = field(default_factory=dict)
+    """Those that came with the prompt."""
+    is_cut: bool = False
+    """Whether it was ended at a moment that does not come again: by a cancel, or by the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +109,11 @@ def read(path: Path) -> Scenario | Unreadable:
     for number, turn in enumerate(scenario.turns, 1):
         if not turn.content:
             return Unreadable(name, f"turn {number} has no prompt of a user, so it cannot be asked for again")
-        if turn.end in ("cancelled", "aborted"):
+        if turn.is_cut:
             return Unreadable(
-                name, f"turn {number} was cancelled, which only the client that did so can repeat"
+                name,
+                f"turn {number} was cancelled, by its client or by a time limit, at a moment that does not "
+                "come again",
             )
         if not turn.end:
             return Unreadable(name, f"turn {number} has no end; record it again")
@@ -121,7 +128,7 @@ def _of(name: str, path: Path) -> Scenario:
         name,
         recording.path,
         recording.session_id,
-        [Turn(turn.content, turn.stop_reason, len(turn.exchanges)) for turn in recording.turns],
+        [_turn_of(turn) for turn in recording.turns],
         recording.header["agent"],
         request_hash(recording.exchanges[0].body) if recording.exchanges else "",
         recording.header.get("composition"),
@@ -130,11 +137,21 @@ def _of(name: str, path: Path) -> Scenario:
     )
 
 
+def _turn_of(turn: RecordedTurn) -> Turn:
+    is_cut = turn.stop_reason in ("cancelled", "timeout")
+    return Turn(turn.content, turn.stop_reason, len(turn.exchanges), turn.limits, is_cut)
+
+
 def _of_log(name: str, path: Path) -> Scenario:
     script = read_script(path)
     playable(script.calls)
     turns: list[Turn] = []
-    agent: JsonObject = {"provider": CURSOR_PROVIDER, "preset": script.header.agent_preset}
+    limits = _countable(script.header.cordisd.get("limits"))
+    agent: JsonObject = {
+        "provider": CURSOR_PROVIDER,
+        "preset": script.header.agent_preset,
+        "limits": limits,
+    }
     for event in _events(path):
         data = event.get("data", {})
         match event.get("type"):
@@ -142,15 +159,26 @@ def _of_log(name: str, path: Path) -> Scenario:
                 turns.append(Turn([], "", 0))
             case "user/message" if turns and data.get("source", {}).get("kind") == "user":
                 turns[-1].content.extend(data["content"])
+                turns[-1].limits.update(_countable(data["source"].get("limits")))
             case "assistant/chunk" if turns and data["chunk"].get("type") == "finish":
                 turns[-1] = replace(turns[-1], n_requests=turns[-1].n_requests + 1)
             case "turn/end" if turns:
-                turns[-1] = replace(turns[-1], end=str(data.get("reason", {}).get("kind", "")))
+                kind = str(data.get("reason", {}).get("kind", ""))
+                is_cut = (
+                    kind == "aborted" and data.get("limit", {}).get("name") not in limits | turns[-1].limits
+                )
+                turns[-1] = replace(turns[-1], end=kind, is_cut=is_cut)
             case "request/header":
                 agent.setdefault("model", data.get("header", {}).get("config", {}).get("model"))
     header = script.header
     parent = header.parent_session
     return Scenario(name, path.absolute(), header.id, turns, agent, is_log=True, parent=parent)
+
+
+def _countable(limits: object) -> JsonObject:
+    """Of the limits in a log those that are reached at the same request each time, whatever it costs here."""
+    found = limits if isinstance(limits, dict) else {}
+    return {name: value for name, value in found.items() if not name.lower().endswith(("seconds", "cost"))}
 
 
 def _events(path: Path) -> Iterator[JsonObject]:

@@ -16,7 +16,7 @@ from cordisd.cli.output import complain, print_lines, print_out, shown
 from cordisd.cli.progress import printable
 from cordisd.cli.rollout import session_root
 from cordisd.cli.transcript import clock
-from cordisd.errors import CordisError, LogError, SessionBusyError
+from cordisd.errors import CordisError, LogError, SessionBusyError, SessionNotFoundError
 from cordisd.events import JsonObject
 from cordisd.session.disk import cause_of
 from cordisd.session.listing import Listed, look_at
@@ -92,6 +92,8 @@ def _stored(root: Path) -> tuple[list[Listed], list[LogError]]:
         if found.is_placed and (found.problem is not None or found.path.parents[2] == root):
             try:
                 sessions.append(look_at(found))
+            except SessionNotFoundError:
+                continue  # it was removed while we looked
             except LogError as problem:
                 problems.append(problem)
     sessions.sort(key=lambda one: (one.header.created_at, one.header.id), reverse=True)
@@ -108,8 +110,8 @@ def _prune(sessions: Sequence[Listed], args: Namespace) -> int:
             continue
         try:
             remove(one.path, one.written_ns, dry_run=args.dry_run)
-        except SessionBusyError as busy:
-            complain(busy, kind="note")
+        except (SessionBusyError, SessionNotFoundError) as other:
+            complain(other, kind="note")
         except CordisError as problem:
             failed = True
             complain(problem)

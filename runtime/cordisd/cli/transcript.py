@@ -93,6 +93,9 @@ class Transcript:
                 yield self._outcome(event)
             case "working-directory/change":
                 yield self._styled(printable(f"working directory: {data['cwd']}"), BOLD)
+            case "session/outcome":
+                reward = f", reward {data['reward']}" if "reward" in data else ""
+                yield self._styled(printable(f"outcome: {data['class']}{reward}"), BOLD)
             case "session/end-seed":
                 yield self._styled(f"resumed or forked · {clock(event.time)}", BOLD)
 

@@ -140,7 +140,8 @@ class Player(Tap):
             return
         recorded = session.recorded_turn
         n_due = len(recorded.exchanges)
-        if stop_reason == recorded.stop_reason == "cancelled":  # no two cancels come at the same moment
+        if stop_reason == recorded.stop_reason and stop_reason in ("cancelled", "timeout"):
+            # No two of them come at the same moment.
             session.at += n_due - session.at_in_turn
             return
         if session.at_in_turn < n_due:

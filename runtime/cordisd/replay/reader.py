@@ -139,7 +139,10 @@ class Reader:
                 self._need(row, content=list)
                 if not _are(dict, row["content"]):
                     raise self._fault("content must be a list of blocks")
-                turns.append(Turn(row["turn"], row["content"]))
+                limits = row.get("limits", {})
+                if not isinstance(limits, dict):
+                    raise self._fault("limits must be numbers by name")
+                turns.append(Turn(row["turn"], row["content"], limits=limits))
             case "turn-end":
                 self._turn(row, len(turns))
                 self._need(row, stopReason=str)

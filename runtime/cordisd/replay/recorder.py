@@ -72,7 +72,10 @@ class Recorder(Tap):
         file = self._files.get(start.session_id)
         if file is None:
             file = self._files[start.session_id] = self._begin(start)
-        file.write({"type": "prompt", "turn": start.turn, "content": file.rules.value(start.content)})
+        row: JsonObject = {"type": "prompt", "turn": start.turn, "content": file.rules.value(start.content)}
+        if start.limits:
+            row["limits"] = start.limits
+        file.write(row)
         file.turn = start.turn
 
     def note_result(self, session_id: str, outcome: ToolOutcome) -> JsonObject | None:

@@ -2,7 +2,7 @@
 
     {"type": "recording", "version": 1, "session": …, "composition": …, "agent": {…}, "masks": {…},
      "secrets": […], "redact": […]}
-    {"type": "prompt", "turn": 1, "content": [blocks]}
+    {"type": "prompt", "turn": 1, "content": [blocks]}  and "limits": {…}, if it came with some
     {"type": "request", "kept": 0, "messages": […], "members": {…}, "sha256": …}
     {"type": "response", "status": 200, "headers": {…}, "atMs": 12}
     {"type": "chunk", "atMs": 13, "text": …}            or "base64", where it is not UTF-8
@@ -81,7 +81,8 @@ def _lines_before_end(recording: Recording) -> Iterator[bytes]:
     last: JsonObject = {}
     hasher = RequestHasher()
     for turn in recording.turns:
-        yield encode_line({"type": "prompt", "turn": turn.number, "content": turn.content})
+        limits = {"limits": turn.limits} if turn.limits else {}
+        yield encode_line({"type": "prompt", "turn": turn.number, "content": turn.content, **limits})
         for exchange in turn.exchanges:
             yield from exchange_lines(exchange, last, hasher)
             last = exchange.body

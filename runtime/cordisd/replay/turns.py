@@ -51,6 +51,8 @@ class Turn:
     content: list[JsonObject]
     exchanges: list[Exchange] = field(default_factory=list)
     stop_reason: str = ""
+    limits: JsonObject = field(default_factory=dict)
+    """Those that came with the prompt."""
 
 
 @dataclass(slots=True)

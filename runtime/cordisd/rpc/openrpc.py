@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 from pydantic import BaseModel
 
-from cordisd import __version__, errors, shapes, stored_shapes, wire
+from cordisd import __version__, errors, preset_shapes, shapes, stored_shapes, wire
 from cordisd.events import JsonObject
 from cordisd.kernel.config_schema import Described
-from cordisd.kernel.docstrings import unwrap
+from cordisd.kernel.docstrings import class_text, unwrap
 from cordisd.rpc.methods import AGENT_ERRORS, METHODS
 from cordisd.rpc.shape_schema import REFERENCE, schema_of
 
@@ -40,6 +40,13 @@ SERVERS: Final = [
         "variables": {"host": {"default": "127.0.0.1"}, "port": {"default": "4747"}},
     },
 ]
+_HINTS: Final = {
+    "Peer": Any,
+    "preset_shapes": preset_shapes,
+    "shapes": shapes,
+    "stored_shapes": stored_shapes,
+}
+"""What the annotations of methods are made of."""
 ANY_METHOD: Final[tuple[type[errors.CordisError], ...]] = (
     errors.InvalidParamsError,
     errors.NotInitializedError,
@@ -69,7 +76,7 @@ class Served(NamedTuple):
 
 @cache
 def document() -> JsonObject:
-    """The OpenRPC document; takes some 50 ms the first time. Nobody may change it."""
+    """The OpenRPC document, made once (40 ms). Nobody may change it."""
     schemas: dict[str, JsonObject] = {}
     return {
         "openrpc": OPENRPC,
@@ -90,6 +97,7 @@ def document() -> JsonObject:
 
 
 def _all(schemas: dict[str, JsonObject]) -> Iterator[tuple[str, Served]]:
+    """Every method by name, in the order of the wire's own list."""
     by_peer = {
         wire.INITIALIZE: Served(
             "Sets directory, provider, model and limits of the sessions that this connection makes next.\n\n"
@@ -108,9 +116,7 @@ def _all(schemas: dict[str, JsonObject]) -> Iterator[tuple[str, Served]]:
             continue
         method = METHODS[name]
         text = unwrap(method.run.__doc__ or "").removeprefix(f"`{name}`: ")
-        result = get_type_hints(
-            method.run, None, {"Peer": Any, "shapes": shapes, "stored_shapes": stored_shapes}
-        )["return"]
+        result = get_type_hints(method.run, None, _HINTS)["return"]
         yield name, Served(text, _validated(method.params, schemas), result, method.errors)
 
 
@@ -128,7 +134,7 @@ def _method(name: str, served: Served, schemas: dict[str, JsonObject]) -> JsonOb
 
 
 def _notification(name: str, shape: Any, schemas: dict[str, JsonObject]) -> JsonObject:
-    return {"name": name, **_told(unwrap(shape.__doc__)), "params": _fields(shape, schemas)}
+    return {"name": name, **_told(class_text(shape)), "params": _fields(shape, schemas)}
 
 
 def _told(text: str) -> JsonObject:
@@ -180,5 +186,5 @@ def _errors() -> dict[int, type[errors.CordisError]]:
 
 def _error(error: type[errors.CordisError]) -> JsonObject:
     data = {"data": {"code": error.code_name}} if error.code_name else {}
-    message = unwrap(error.__doc__ or "").partition("\n\n")[0].partition(". ")[0].rstrip(".") + "."
-    return {"code": error.rpc_code, "message": message, **data}
+    sentence = class_text(error).partition("\n\n")[0].partition(". ")[0].rstrip(".")
+    return {"code": error.rpc_code, "message": f"{sentence}.", **data}

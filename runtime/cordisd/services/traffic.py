@@ -61,8 +61,11 @@ class TurnStart(NamedTuple):
     turn: int
     cwd: str
     agent: JsonObject
-    """`preset`, `provider`, `model`, and `maxTokens` and `reasoningEffort` where the client chose them."""
+    """`preset`, `provider`, `model`, and `maxTokens`, `reasoningEffort` and `limits` where the client chose
+    them."""
     content: list[JsonObject]
+    limits: JsonObject = {}
+    """Those that came with the prompt."""
 
 
 class ToolOutcome(NamedTuple):

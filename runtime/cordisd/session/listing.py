@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from cordisd.errors import LogError
+from cordisd.errors import LogError, SessionNotFoundError
 from cordisd.events import decode_json
 from cordisd.session.disk import cause_of, open_file
 from cordisd.session.header import SessionHeader
@@ -35,6 +35,7 @@ def look_at(found: Found) -> Listed:
     """What is known of a session that lies in a session root.
 
     Raises:
+        SessionNotFoundError: it is gone.
         LogError: nothing can be known of it.
     """
     if found.problem is not None:
@@ -51,6 +52,8 @@ def look_at(found: Found) -> Listed:
                     last_mark = line
             written_ns = os.fstat(stream.fileno()).st_mtime_ns
         size_bytes = sum(one.stat(follow_symlinks=False).st_size for one in os.scandir(path.parent))
+    except FileNotFoundError as problem:
+        raise SessionNotFoundError(f"somebody has removed it: {path}") from problem
     except OSError as problem:
         raise LogError(f"cannot read {path}: {cause_of(problem)}") from problem
     is_cut = last_mark.startswith(_turn_start) or not line.endswith(b"\n")

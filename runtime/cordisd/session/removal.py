@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from cordisd.errors import LogError, SessionBusyError
+from cordisd.errors import LogError, SessionBusyError, SessionNotFoundError
 from cordisd.session.disk import cause_of, lock
 from cordisd.session.layout import check_place
 from cordisd.session.names import CUT_SUFFIX, LOG_NAME, TEMPORARY_SUFFIX
@@ -32,6 +32,7 @@ def remove(path: Path, written_ns: int, *, dry_run: bool = False) -> None:
 
     Raises:
         SessionBusyError: a process has it open, or has written to it meanwhile.
+        SessionNotFoundError: it is gone.
         LogError: the folder holds something else, or a link is in the way; or it cannot be removed.
     """
     folder = path.parent
@@ -56,6 +57,8 @@ def remove(path: Path, written_ns: int, *, dry_run: bool = False) -> None:
             os.rmdir(folder.name, dir_fd=project)
             with contextlib.suppress(OSError):  # others are in it, as a rule
                 os.rmdir(folder.parent.name, dir_fd=root)
+    except FileNotFoundError as problem:
+        raise SessionNotFoundError(f"somebody else has removed it: {folder}") from problem
     except OSError as problem:
         raise LogError(f"cannot remove {folder}: {cause_of(problem)}") from problem
 

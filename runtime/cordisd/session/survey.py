@@ -58,6 +58,8 @@ def _below(folder: Path, names: list[str], depth: int) -> Iterator[Found]:
             if depth:
                 try:
                     yield from _below(child, os.listdir(child), depth - 1)
+                except FileNotFoundError:
+                    continue  # it has been removed meanwhile
                 except OSError as problem:
                     if is_project_key(child.name) or is_project_key(folder.name):
                         error = LogError(f"cannot read the folder {child}: {cause_of(problem)}")
