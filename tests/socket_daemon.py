@@ -20,7 +20,11 @@ def dial(url: str) -> socket.socket:
     """A connection to `unix:PATH` or `tcp://HOST:PORT`."""
     if url.startswith("unix:"):
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(url.removeprefix("unix:"))
+        try:
+            connection.connect(url.removeprefix("unix:"))
+        except OSError:
+            connection.close()
+            raise
         return connection
     host, _, port = url.removeprefix("tcp://").rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)))
@@ -54,7 +58,8 @@ class SocketClient(Client):
         super().__init__(cwd)
         self.socket = dial(url)
         self._stream = self.socket.makefile("rb")
-        self._thread = threading.Thread(target=self._read, args=[self._stream], daemon=True)
+        whole = (line for line in self._stream if line.endswith(b"\n"))  # the last one may be cut
+        self._thread = threading.Thread(target=self._read, args=[whole], daemon=True)
         self._thread.start()
 
     def __enter__(self) -> SocketClient:
@@ -111,6 +116,18 @@ class SocketDaemon(Daemon):
     def __enter__(self) -> SocketDaemon:
         self.urls()
         return self
+
+    def connect_early(self, path: Path) -> SocketClient:
+        """A client that is there before the daemon says that it is ready."""
+
+        def attempt() -> SocketClient | None:
+            try:
+                return SocketClient(f"unix:{path}", self.cwd)
+            except OSError:
+                return None
+
+        client: SocketClient = until(attempt)
+        return client
 
     def urls(self) -> list[str]:
         """Where it listens, once it does."""

@@ -21,7 +21,7 @@ def test_a_tutorial_runs_as_written(tutorial: Path, tmp_path: Path) -> None:
         env=clean_environment(TMPDIR=str(tmp_path)),
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout

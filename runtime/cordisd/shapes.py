@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Annotated, Literal, NotRequired, TypedDict
 
 from cordisd.events import JsonObject, TurnEndReason, Usage
+from cordisd.preset_shapes import AgentIdentity, ProfileIdentity
 
 NonEmpty = Annotated[str, {"minLength": 1}]
 TokenLimit = Annotated[int, {"minimum": 1, "maximum": 2**53 - 1}]
-SessionStatus = Literal["running", "idle"]
+SessionStatus = Literal["running", "idle", "closed"]
 QueuePolicy = Literal["drop", "keep"]
 StopReason = Literal[
     "completed",
@@ -51,7 +52,8 @@ class Limits(TypedDict, total=False):
 
     They are looked at before each model request: the tool calls of the last answer are run, and an answer
     without calls is the end of a run that has kept its limits. Only the time limits interrupt. Those of a
-    session count its whole life, in earlier processes too. Of two limits of one name the smaller holds.
+    session count its whole life, in earlier processes too, and before it was forked. Of two limits of one
+    name the smaller holds.
     """
 
     maxTurns: int
@@ -76,9 +78,9 @@ class Limits(TypedDict, total=False):
     maxSessionCost: float
     noticeSeconds: float
     """Tell the model, once in a run, when at most so much of the time is left at a request. When that is
-    differs from one time to the next, so a recording of it may not replay."""
+    differs from one time to the next, so a recording of it may not replay. Refused for a frozen agent."""
     noticeTurns: int
-    """Tell the model, once in a run, when only so many of its `maxTurns` are left."""
+    """Tell the model, once in a run, when only so many of its `maxTurns` are left. Refused as that."""
 
 
 class LimitReached(TypedDict):
@@ -121,24 +123,6 @@ class Capabilities(TypedDict):
 
     methods: list[str]
     notifications: list[str]
-
-
-class ProfileIdentity(TypedDict):
-    """A frozen profile; hashes in hexadecimal."""
-
-    id: str
-    prompt_sha256: str
-    tools_sha256: str
-    profile_sha256: str
-
-
-class AgentIdentity(TypedDict):
-    """What a session's agent is. `preset` is null for the agent of the process composition itself."""
-
-    preset: str | None
-    digest: str
-    """`sha256:…` of all that makes the agent: prompt, tools, parameters, behaviour."""
-    profile: NotRequired[ProfileIdentity]
 
 
 class InitializeResult(TypedDict):
@@ -199,70 +183,6 @@ class SessionCreateResult(AgentIdentity):
 
     sessionId: str
     cwd: str
-
-
-class PresetSelectParams(TypedDict):
-    """Another preset for a session without an event."""
-
-    sessionId: str
-    preset: str
-
-
-class PresetSummary(TypedDict):
-    """One row of `preset/list`. `title` and `description` are for people."""
-
-    name: str
-    title: str | None
-    description: str | None
-    trust: Literal["system", "user"]
-    path: str
-    digest: str | None
-    profile: ProfileIdentity | None
-    problem: str | None
-    """Why it cannot be mounted; its digest is then null."""
-
-
-class PresetListResult(TypedDict):
-    """The presets of the daemon, in the order in which people should see them."""
-
-    default: str | None
-    """Preset of the sessions that name none; null: the agent of the process composition."""
-    presets: list[PresetSummary]
-
-
-class PresetRenderParams(TypedDict, total=False):
-    """A field left out takes the value of `initialize`; `prompt` is the user's first, by default empty."""
-
-    preset: str
-    prompt: str
-    cwd: str
-    provider: str
-    model: str
-    maxTokens: int
-
-
-class PresetRenderResult(AgentIdentity):
-    """The first model request of a session with that preset."""
-
-    system: str
-    tools: list[JsonObject]
-    parameters: JsonObject
-    request: str
-    """The body of the request, byte for byte as UTF-8."""
-
-
-class ProfileGetParams(TypedDict, total=False):
-    """Either a live session or a preset."""
-
-    sessionId: str
-    preset: str
-
-
-class ProfileGetResult(ProfileIdentity):
-    """A frozen profile, and what its hashes are of."""
-
-    system: str
-    tools: list[JsonObject]
 
 
 SessionAttachParams = TypedDict("SessionAttachParams", {"sessionId": str, "from": NotRequired[int]})

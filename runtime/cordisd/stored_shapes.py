@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 from cordisd.events import JsonObject
-from cordisd.shapes import Outcome, OutcomeClass, ProfileIdentity
+from cordisd.preset_shapes import ProfileIdentity
+from cordisd.shapes import Outcome, OutcomeClass
 
 SessionEventsParams = TypedDict(
     "SessionEventsParams", {"sessionId": str, "from": NotRequired[int], "limit": NotRequired[int]}

@@ -26,6 +26,7 @@ START_TIMEOUT_S: Final = 30.0
 REQUEST_TIMEOUT_S: Final = 60.0
 SHUTDOWN_TIMEOUT_S: Final = 2.0
 AGAIN_S: Final = 0.05
+SHUTTING_DOWN: Final = -32004
 
 
 class AsyncClient:
@@ -160,8 +161,7 @@ class AsyncClient:
     async def attach(self, id: str, from_seq: int | None = 0) -> AsyncAttachment:
         """The events of a live session, whoever owns it, from the one of number `from_seq` on.
 
-        0: all there are, then each as it comes; None: those to come. A session that nobody owns, because the
-        connection of its owner is gone, becomes this client's.
+        0: all there are, then each as it comes; None: those to come.
 
         Raises:
             RpcError: it is not live, or has no such event yet.
@@ -258,20 +258,21 @@ class AsyncClient:
             else:
                 await connection.open()
             self._connection = connection
+            may_be_gone = self._options.get("spawn") and clock() < deadline_s
             try:
                 return await connection.request(wire.INITIALIZE, params, max(0.0, deadline_s - clock()))
-            except RpcError as error:
-                raise RpcError(error.code, f"{address.url}: {error.message}", error.data) from error
             except RequestTimeoutError as error:
-                raise RequestTimeoutError(
-                    f"{address.url}: no answer to initialize within {limit_s:g} s"
-                ) from error
+                late = f"{address.url}: no answer to initialize within {limit_s:g} s"
+                raise RequestTimeoutError(late) from error
+            except RpcError as error:
+                if not may_be_gone or error.code != SHUTTING_DOWN:
+                    raise RpcError(error.code, f"{address.url}: {error.message}", error.data) from error
             except ConnectionClosedError:
-                if not self._options.get("spawn") or clock() > deadline_s:
+                if not may_be_gone:
                     raise
-                # A daemon that was about to end, or could not start for another client.
-                await connection.close(0, shut_down=False)
-                await asyncio.sleep(AGAIN_S)
+            # It was idle for long enough just now, or could not start for the client that has started it.
+            await connection.close(0, shut_down=False)
+            await asyncio.sleep(AGAIN_S)
 
     def _connection_over(self, transport: Transport) -> Connection:
         return Connection(transport, self._options.get("max_frame_bytes", wire.MAX_FRAME_BYTES))

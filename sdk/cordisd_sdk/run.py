@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from cordisd import wire
 from cordisd.events import Failure, JsonObject, Usage
@@ -59,8 +60,6 @@ class AsyncPrompt:
         self.next_seq: int | None = None
         """Seq of the event that comes next; None: whichever."""
         self._announced = announced
-        self._is_replayed = False
-        """Whether it hears what has happened before."""
         self._ends_by_log = False
         self._on_end = on_end
         self._early: list[Notification] | None = []
@@ -143,10 +142,8 @@ class AsyncPrompt:
 
     def replay(self, message_id: str) -> None:
         """As `bind`, for a prompt of long ago: the session's events have been asked for again, from 0 on."""
-        early = self._early or []
-        firsts = [place for place, notification in enumerate(early) if _seq(notification) == 0]
-        self._early = early[firsts[-1] :] if firsts else []
-        self._is_replayed = True
+        # Whatever came before the first one was sent before.
+        self._early = list(dropwhile(lambda notification: _seq(notification) != 0, self._early or ()))
         self.next_seq = 0
         self.end_by_log()
         self.bind(message_id)
@@ -161,7 +158,7 @@ class AsyncPrompt:
         """Take one notification of the session or of one that it delegates to."""
         if self._early is not None:
             self._early.append(notification)
-        elif self.ended or self._is_out_of_place(_seq(notification), notification.params):
+        elif self.ended or self._has_heard(_seq(notification), notification.params):
             return
         elif self.running:
             self._collect(notification)
@@ -174,12 +171,11 @@ class AsyncPrompt:
             self._error = make_error
             self._end()
 
-    def _is_out_of_place(self, seq: int | None, params: JsonObject) -> bool:
-        """Whether this is an event that has come before, or one before which others are still to come."""
+    def _has_heard(self, seq: int | None, params: JsonObject) -> bool:
+        """Whether this is an event of the session that has come before; else it counts as heard."""
         if seq is None or params["sessionId"] != self.session_id:
             return False
-        wanted = self.next_seq if self._ends_by_log and self.next_seq is not None else seq
-        if seq < wanted or (self._is_replayed and seq > wanted):
+        if self._ends_by_log and self.next_seq is not None and seq < self.next_seq:
             return True
         self.next_seq = seq + 1
         return False
@@ -210,8 +206,7 @@ class AsyncPrompt:
         if params.get("sessionId") != self.session_id:
             return
         if method == wire.SESSION_COMPLETED:
-            if self._place >= 0 or not self._is_replayed:  # else the events are still to come
-                self._complete(params)
+            self._complete(params)
         elif method == wire.SESSION_STATUS:
             self._held = [notification]
             if self._place >= 0 and not self._announced:

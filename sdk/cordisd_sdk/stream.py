@@ -32,6 +32,7 @@ class SocketStream(asyncio.Protocol):
         self._address = address
         self._deadline_s = deadline_s
         self._is_closing = False
+        self._was_killed = False
         self._closed = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -46,6 +47,7 @@ class SocketStream(asyncio.Protocol):
             SdkError: who listens there is a stranger.
         """
         self._sink = sink
+        self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(self._deadline_s):
                 await self._connect()
@@ -71,8 +73,10 @@ class SocketStream(asyncio.Protocol):
         return f"what listens there is no cordisd; it says {line[:MAX_SHOWN_BYTES]!r}"
 
     def kill(self) -> None:
-        """Drop the connection at once."""
-        self._transport.abort()
+        """Drop the connection at once. As a signal to a process, it may come from any thread."""
+        self._was_killed = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the connection
+            self._loop.call_soon_threadsafe(self._transport.abort)
 
     async def close(self, grace_s: float) -> None:
         """Disconnect when what was written is sent, at the latest after `grace_s` seconds."""
@@ -99,19 +103,22 @@ class SocketStream(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed.set()
         self._writable.set()
-        if not self._is_closing:
-            how = (
-                "closed at the other end" if exc is None else f"lost: {getattr(exc, 'strerror', None) or exc}"
-            )
-            self._sink.end(f"the connection was {how}")
+        if self._is_closing:
+            return
+        if self._was_killed:
+            how = "dropped here"
+        elif exc is None:
+            how = "closed at the other end"
+        else:
+            how = f"lost: {getattr(exc, 'strerror', None) or exc}"
+        self._sink.end(f"the connection was {how}")
 
     async def _connect(self) -> None:
-        loop = asyncio.get_running_loop()
         if isinstance(self._address, UnixAddress):
             connected = await self._connect_to_path(self._address.path)
-            await loop.create_connection(lambda: self, sock=connected)
+            await self._loop.create_connection(lambda: self, sock=connected)
         else:
-            await loop.create_connection(lambda: self, self._address.host, self._address.port)
+            await self._loop.create_connection(lambda: self, self._address.host, self._address.port)
             self._keep_alive()
 
     async def _connect_to_path(self, path: str) -> socket.socket:

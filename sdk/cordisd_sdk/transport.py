@@ -62,7 +62,7 @@ class Transport(Protocol):
         ...
 
     def kill(self) -> None:
-        """End it at once; what was not written is lost."""
+        """End it at once; what was not written is lost. From any thread."""
         ...
 
     async def close(self, grace_s: float) -> None:

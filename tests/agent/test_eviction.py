@@ -134,7 +134,9 @@ def test_a_session_without_a_turn_for_so_long_gives_up_its_past_and_one_that_wor
             await until(lambda: live.session.is_evicted)
             assert live.session.status == "idle"
             assert not blank.session.is_evicted, "there is no log to come back from"
-            live.session.log.commit()
+            await live.eviction.recall()
+            assert not live.session.is_evicted
+            await until(lambda: live.session.is_evicted)
 
     asyncio.run(scenario())
 

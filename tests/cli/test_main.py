@@ -39,7 +39,7 @@ def test_the_version_and_the_help_are_printed(tmp_path: Path) -> None:
         (["serve", "--nope"], "unrecognized arguments: --nope"),
         (["nope"], "invalid choice: 'nope'"),
         (["--profile", "nope"], "invalid choice: 'nope' (choose from"),
-        (["serve"], "only --stdio is served"),
+        (["serve"], "nothing to serve on"),
         (["serve", "--stdio", "minimal", "--profile", "sdk"], "not both"),
         (["serve", "--stdio", "no-such-name"], "no-such-name"),
         (["./missing.yml"], "missing.yml"),

@@ -12,7 +12,7 @@ from jsonschema import Draft7Validator
 from pydantic import BaseModel, ValidationError
 
 from contract import object_of
-from cordisd import errors, shapes, stored_shapes, wire
+from cordisd import errors, preset_shapes, shapes, stored_shapes, wire
 from cordisd.events import JsonObject
 from cordisd.rpc import initialize
 from cordisd.rpc import params as p
@@ -25,14 +25,14 @@ DESCRIBED = {
     p.Cancel: shapes.SessionCancelParams,
     p.CreateSession: shapes.SessionCreateParams,
     p.Fork: stored_shapes.SessionForkParams,
-    p.GetProfile: shapes.ProfileGetParams,
+    p.GetProfile: preset_shapes.ProfileGetParams,
     p.Nothing: shapes.Empty,
     p.OfSession: shapes.SessionParams,
     p.Outcome: stored_shapes.SessionOutcomeParams,
     p.Prompt: shapes.SessionPromptParams,
     p.ReadEvents: stored_shapes.SessionEventsParams,
-    p.RenderPreset: shapes.PresetRenderParams,
-    p.SelectPreset: shapes.PresetSelectParams,
+    p.RenderPreset: preset_shapes.PresetRenderParams,
+    p.SelectPreset: preset_shapes.PresetSelectParams,
     p.SetDirectory: shapes.WorkingDirectorySetParams,
     p.Steer: shapes.SessionSteerParams,
 }
@@ -156,7 +156,7 @@ def test_every_error_of_the_wire_is_there_and_no_method_has_a_code_twice(found: 
 def test_every_result_is_a_shape_and_every_shape_is_used(found: JsonObject) -> None:
     theirs = {
         name
-        for module in (shapes, stored_shapes)
+        for module in (shapes, preset_shapes, stored_shapes)
         for name, shape in vars(module).items()
         if typing.is_typeddict(shape) and shape.__module__ == module.__name__
     }

@@ -149,6 +149,28 @@ def test_a_session_that_is_heard_again_repeats_nothing_to_the_prompts_that_run(
     assert part == whole[5 : 5 + len(part)]
 
 
+def test_what_one_listener_asks_for_skips_nothing_that_another_one_still_waits_for() -> None:
+    async def main() -> list[Any]:
+        asked = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            async for line in reader:
+                request = json.loads(line)
+                asked.append(request["params"].get("from"))
+                result = {"lastSeq": 9, "capabilities": {"notifications": ["session.completed"]}}
+                writer.write(json.dumps({"id": request["id"], "result": result}).encode() + b"\n")
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            async with AsyncClient(url=f"tcp://{host}:{port}") as client:
+                for from_seq in (7, 9, 3, None, 5):
+                    await client.attach("s", from_seq)
+        return asked[1:6]
+
+    assert asyncio.run(main()) == [7, 7, 3, None, 3]
+
+
 def test_a_worker_that_was_killed_is_followed_by_one_that_misses_nothing_and_owns_its_session(
     served: Served, tmp_path: Path
 ) -> None:
@@ -205,10 +227,11 @@ def test_a_prompt_of_an_earlier_connection_that_still_runs_is_waited_for(
             assert numbers(result.events) == sorted(set(numbers(result.events)))
 
 
-def test_closing_a_session_ends_the_attachments_of_the_client_that_closes_it(served: Served) -> None:
-    with Client(**served.options()) as client:
+def test_closing_a_session_ends_its_attachments_whoever_closes_it(served: Served) -> None:
+    with Client(**served.options()) as client, Client(**served.options()) as monitor:
         session = client.session("over")
         result = session.run("hello")
-        attachment = session.attach()
+        attachments = session.attach(), monitor.attach("over")
         session.close()
-        assert list(attachment)[: len(result.events)] == result.events
+        for attachment in attachments:
+            assert list(attachment)[: len(result.events)] == result.events

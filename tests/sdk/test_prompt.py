@@ -145,6 +145,7 @@ def test_events_that_come_again_change_no_outcome_and_tell_a_late_listener_all(
             daemon.act(*action)
         daemon.finish()
         for name, handle in daemon.handles.items():
+            assert handle.ended
             result = await handle.result()
             check(daemon, name, result)
             late = AsyncPrompt(SESSION, announced=True, on_end=lambda _: None)
@@ -158,6 +159,7 @@ def test_events_that_come_again_change_no_outcome_and_tell_a_late_listener_all(
             late.replay(name)
             for notification in daemon.log[n_before:]:
                 late.hear(notification)
+            assert late.ended
             assert (await late.result()).events == result.events
             check(daemon, name, await late.result())
 

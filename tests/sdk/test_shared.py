@@ -217,7 +217,7 @@ def test_a_daemon_that_does_not_come_up_in_time_is_told_with_its_last_words_and_
 
 
 def test_a_daemon_that_was_idle_for_long_enough_ends_and_the_next_client_starts_another(spot: Spot) -> None:
-    with Client(**spot.options(exit_when_idle_s=0.2)) as client:
+    with Client(**spot.options(exit_when_idle_s=1)) as client:
         client.session("s").create()
         first = spot.daemon()
     assert gone({first}, PATIENCE_S)
@@ -226,6 +226,29 @@ def test_a_daemon_that_was_idle_for_long_enough_ends_and_the_next_client_starts_
     with Client(**spot.options()) as client:
         assert client.list() == []
         assert spot.daemon() != first
+
+
+def test_a_client_that_meets_a_daemon_which_is_about_to_end_tries_again(spot: Spot) -> None:
+    ending = b'{"jsonrpc":"2.0","id":1,"error":{"code":-32004,"message":"the daemon is shutting down"}}\n'
+    answers = [b"", ending, b'{"jsonrpc":"2.0","id":1,"result":{}}\n']
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        if answer := answers.pop(0):
+            writer.write(answer)
+            await reader.read()
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_unix_server(serve, spot.path):
+            async with AsyncClient(**spot.options()):
+                pass
+            answers[:] = [ending]
+            with pytest.raises(RpcError, match=f"^{spot.url}: the daemon is shutting down"):
+                await AsyncClient(url=spot.url).start()
+
+    asyncio.run(main())
+    assert answers == []
 
 
 def test_a_daemon_that_was_killed_is_replaced_though_its_socket_is_still_there(spot: Spot) -> None:

@@ -230,6 +230,16 @@ def test_a_shutdown_ends_a_daemon_that_others_use(tmp_path: Path) -> None:
                 client.ping()
 
 
+def test_kill_drops_the_connection_and_leaves_the_daemon_alone(served: Served) -> None:
+    with Client(**served.options()) as client:
+        prompt = client.session("dropped").prompt("$ sleep 60")
+        client.kill()
+        with pytest.raises(ConnectionClosedError, match="the connection was dropped here"):
+            prompt.result()
+    with Client(**served.options()) as client:
+        assert client.session("dropped").cancel()["cancelled"]
+
+
 def test_a_daemon_killed_in_turns_is_an_error_for_all_that_is_under_way(tmp_path: Path) -> None:
     async def run(client: AsyncClient, name: str) -> RunResult:
         return await client.session(name).run(f"$ touch {name}; sleep 60")

@@ -127,7 +127,7 @@ def test_a_turn_goes_on_without_its_owner_and_the_next_to_act_is_the_owner(
     assert "hurry" in json.dumps(heard[0])
 
 
-def test_what_nobody_hears_is_logged_and_told_to_who_attaches_who_is_the_owner_then(
+def test_what_nobody_hears_is_logged_and_told_to_who_attaches_and_who_acts_first_is_the_owner(
     connect: Callable[[], SocketClient], session: str, daemon: SocketDaemon
 ) -> None:
     owner, looker, late = connect(), connect(), connect()
@@ -138,9 +138,9 @@ def test_what_nobody_hears_is_logged_and_told_to_who_attaches_who_is_the_owner_t
     attach(looker, session, **{"from": 0})
     attach(late, session)
     assert settled(looker, session) == daemon.log(session)[1:]
-    assert late.refused("session/prompt", {"sessionId": session, "contentBlocks": blocks("x")})[0] == BUSY
-    assert looker.run(session, "next")[-1]["data"]["turn"] == 2
-    assert settled(late, session) == looker.events(session)[-len(late.events(session)) :]
+    assert late.run(session, "next")[-1]["data"]["turn"] == 2
+    assert looker.refused("session/prompt", {"sessionId": session, "contentBlocks": blocks("x")})[0] == BUSY
+    assert late.events(session) == settled(looker, session)[-len(late.events(session)) :]
 
 
 @pytest.mark.parametrize("place", ["first", "middle", "last", "next", "unsaid", "beyond", "negative"])

@@ -173,13 +173,14 @@ def test_without_stdio_the_end_of_standard_input_means_nothing(tmp_path: Path) -
 
 def test_a_daemon_ends_when_nobody_has_needed_it_for_long_enough(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with SocketDaemon(work_in(tmp_path), "--socket", str(path), "--exit-when-idle", "1") as daemon:
-        with daemon.connect() as client:
-            client.initialize()
-            with pytest.raises(subprocess.TimeoutExpired):
-                daemon.process.wait(1.5)
-        assert daemon.process.wait(SOON_S) == 0
-        assert not path.exists()
+    daemon = SocketDaemon(work_in(tmp_path), "--socket", str(path), "--exit-when-idle", "0.3")
+    with daemon.connect_early(path) as client:
+        client.initialize()
+        with pytest.raises(subprocess.TimeoutExpired):
+            daemon.process.wait(0.8)
+    assert daemon.process.wait(SOON_S) == 0
+    assert daemon.end() == 0
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "x"])

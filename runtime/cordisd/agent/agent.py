@@ -29,7 +29,7 @@ from cordisd.services.tools import ToolRegistry
 from cordisd.session.realm import Realm
 
 if TYPE_CHECKING:
-    from cordisd.shapes import AgentIdentity
+    from cordisd.preset_shapes import AgentIdentity
 
 logger = logging.getLogger(__name__)
 

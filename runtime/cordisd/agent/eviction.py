@@ -46,8 +46,9 @@ class Eviction:
             assert path is not None
             encode = session.adapter.encode_message
             past = await asyncio.to_thread(read_past, path, session.id, n_events, encode)
-            if session.log.next_seq == n_events:  # else a message has come meanwhile
+            if session.log.next_seq == n_events:  # else something has been logged meanwhile
                 session.remember(*past)
+                self.wait()  # the prompt may be one that begins no turn
 
     def _evict(self) -> None:
         self._timer = None

@@ -175,14 +175,18 @@ class Host:
         if self.closing:
             raise NotInitializedError("the daemon is shutting down")
 
-    async def close_session(self, session_id: str) -> None:
+    async def close_session(self, session_id: str, *, for_good: bool = False) -> None:
         """End a session: its turn, its processes, its log file. The stored log stays. Hold `in_order`.
+
+        `for_good`: nothing takes its place at once, and who listens is told that it is closed.
 
         Raises:
             SessionNotFoundError: it is not live.
         """
         live = self.get(session_id)
         await live.runner.stop("user")
+        if for_good:
+            live.session.set_status("closed")
         try:
             await live.close()
         finally:

@@ -12,7 +12,7 @@ from cordisd.agent.settings import SessionLimits
 from cordisd.errors import InvalidParamsError, LogCorruptError, ProfileOverrideError
 from cordisd.events import JsonObject
 from cordisd.kernel.scope import Scope
-from cordisd.services.models import ModelRegistry, RequestConfig
+from cordisd.services.models import ModelRegistry
 from cordisd.settings import EntryConfig, PositiveInt, PositiveSeconds
 
 Cost = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -52,44 +52,41 @@ class LimitsConfig(EntryConfig):
     max_session_cost: Cost | None = None
     """As `maxCost`, for all runs of the session."""
     notice_seconds: PositiveSeconds | None = None
-    """Tell the model, once in a run and at its next request, when only so much of the time is left."""
+    """Tell the model, once in a run and at its next request, when only so much of the time is left. A frozen
+    agent is told nothing: from a client this is refused for one."""
     notice_turns: PositiveInt | None = None
-    """Tell the model, once in a run, when only so many of its `maxTurns` are left."""
+    """Tell the model, once in a run, when only so many of its `maxTurns` are left; as `noticeSeconds`."""
 
     def as_limits(self) -> Limits:
         """Those that are given."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
-def limits_of(scope: Scope, header: JsonObject, config: RequestConfig) -> Limits:
+def limits_of(host: Scope, header: JsonObject, agent: Agent) -> Limits:
     """The limits of a session: those of the composition, and its own from its header's key `cordisd`.
+
+    A frozen agent is shown nothing but its task (FP-3): it gets no notices from the composition.
 
     Raises:
         InvalidParamsError: its cost is limited, and nobody has said what its model costs.
+        ProfileOverrideError: it is frozen, and notices were asked for.
         LogCorruptError: its own are none that this version can keep.
     """
-    host = scope.find(SessionLimits)
-    limits = tightest(host.limits if host is not None else {}, _read(header.get("limits", {})))
-    prices = scope.get(ModelRegistry).prices(config.provider, config.model)
+    own, others = _read(header.get("limits", {})), host.find(SessionLimits)
+    given = others.limits if others is not None else {}
+    if agent.profile is not None:
+        given = {name: value for name, value in given.items() if name not in NOTICES}
+        if told := [name for name in NOTICES if name in own]:
+            frozen = f'the frozen profile "{agent.profile.id}"'
+            raise ProfileOverrideError(f"limits.{told[0]} would add a message to what {frozen} is shown")
+    limits, config = tightest(given, own), agent.config
+    prices = host.get(ModelRegistry).prices(config.provider, config.model)
     if prices is None and (unknown := [name for name in COSTS if name in limits]):
         raise InvalidParamsError(
             f"limits.{unknown[0]} cannot be kept: the composition has no prices for the model "
             f'"{config.model}" of provider "{config.provider}"; write them into the row of that provider'
         )
     return limits
-
-
-def check_untold(limits: Limits, agent: Agent) -> None:
-    """Go on only if nothing is to be told to a frozen agent, which is shown nothing but its task (FP-3).
-
-    Raises:
-        ProfileOverrideError: something is.
-    """
-    told = [name for name in NOTICES if name in limits]
-    if agent.profile is not None and told:
-        raise ProfileOverrideError(
-            f'limits.{told[0]} would add a message to what the frozen profile "{agent.profile.id}" is shown'
-        )
 
 
 def _read(written: object) -> Limits:

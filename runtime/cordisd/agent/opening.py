@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cordisd.agent.agent import Agent, check_lock, check_required, mount_agent, unmount
 from cordisd.agent.eviction import Eviction
 from cordisd.agent.host import Host
-from cordisd.agent.limits import check_untold, limits_of
+from cordisd.agent.limits import limits_of
 from cordisd.agent.live import Live
 from cordisd.agent.preset import Preset, own_preset
 from cordisd.agent.run import Runner
@@ -104,8 +104,7 @@ async def go_live(
     """
     agent, scope = mounted.agent, mounted.agent.scope
     try:
-        limits = limits_of(host.scope, header.cordisd, agent.config)
-        check_untold(limits, agent)
+        limits = limits_of(host.scope, header.cordisd, agent)
         models = host.scope.get(ModelRegistry)
         adapter = models.get(agent.config.provider)
         history, memory = History(adapter.encode_message), Memory()

@@ -20,7 +20,7 @@ from cordisd.session.realm import Realm
 from cordisd.session.session import Session, new_message
 
 if TYPE_CHECKING:
-    from cordisd.shapes import AgentIdentity, PresetRenderResult
+    from cordisd.preset_shapes import AgentIdentity, PresetRenderResult
 
 
 def _never(error: LogWriteError) -> None:

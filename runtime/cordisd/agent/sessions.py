@@ -136,6 +136,7 @@ async def select_preset(host: Host, session_id: str, name: str) -> Live:
     agent = await mount(host, host.preset(name), realm, settings)
     try:
         _check_blank(live)  # a steering message does not wait for its turn
+        limits_of(host.scope, live.session.header.cordisd, agent)
         await host.close_session(session_id)
     except BaseException:
         await unmount(agent.scope)
@@ -160,9 +161,9 @@ async def _rehearse(host: Host, header: SessionHeader, settings: SessionSettings
     """
     preset = own_preset(host.composition) if header.agent_preset is None else host.preset(header.agent_preset)
     config = choose(host, settings.config, header.cordisd.get("choices", {}))
-    limits_of(host.scope, header.cordisd, config)
     async with host.trial(preset, settings.cwd, config) as agent:
         check(agent, settings, header)
+        limits_of(host.scope, header.cordisd, agent)
 
 
 async def _begin(

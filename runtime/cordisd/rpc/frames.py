@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from cordisd.errors import InvalidRequestError
 from cordisd.events import Event, JsonObject, encode_json
 from cordisd.session.log import Notice
 from cordisd.wire import MAX_FRAME_BYTES
@@ -63,6 +64,31 @@ def encode_answer(answer: JsonObject) -> bytes:
     if isinstance(result, EncodedResult):
         return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(answer["id"]), result.json)
     return encode_json(answer)
+
+
+class BatchAnswer:
+    """The answers to a batch: as much of them as one frame may hold."""
+
+    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._room_bytes = max_bytes - len(b"[]")
+        self._parts: dict[int, bytes] = {}
+
+    def add(self, place: int, answer: JsonObject) -> None:
+        """Put in the answer to request number `place`, or an error where there is no room for it any more."""
+        part = encode_answer(answer)
+        if len(part) > self._room_bytes:
+            told = InvalidRequestError(
+                "too long an answer for the rest of this batch's frame: ask for it alone"
+            )
+            error = {"code": told.rpc_code, "message": str(told)}
+            part = encode_json({"jsonrpc": "2.0", "id": answer["id"], "error": error})
+        self._parts[place] = part
+        self._room_bytes -= len(part) + len(b",")
+
+    def frame(self) -> bytes | None:
+        """The frame, in the order of the requests; None without any answer."""
+        parts = [self._parts[place] for place in sorted(self._parts)]
+        return b"[%b]\n" % b",".join(parts) if parts else None
 
 
 def notification_frame(item: Event | Notice, session_json: bytes) -> bytes:

@@ -101,12 +101,12 @@ async def close(peer: Peer, params: p.OfSession) -> shapes.Empty:
     """`session/close`: ends the session's turn and all its processes; the log stays."""
     async with peer.host.in_order(params.session_id):
         peer.own(params.session_id)
-        await peer.host.close_session(params.session_id)
+        await peer.host.close_session(params.session_id, for_good=True)
     return {}
 
 
 async def attach(peer: Peer, params: p.Attach) -> shapes.SessionAttachResult:
-    """`session/attach`: sends a live session's events, from any one on; without an owner, it is yours."""
+    """`session/attach`: sends a live session's events to this connection too, from any one on."""
     live = peer.host.get(params.session_id)
     log = live.session.log
     log.flush()
@@ -117,8 +117,6 @@ async def attach(peer: Peer, params: p.Attach) -> shapes.SessionAttachResult:
             )
         if params.from_ < log.next_seq > log.stored_end:
             raise InvalidParamsError("session/attach: from: the last events of this session are kept nowhere")
-    if live.owner is None:
-        live.owner = peer
     if params.from_ is not None or params.session_id not in peer.feeds:
         peer.feeds.attach(live, params.from_)
     return {"lastSeq": log.next_seq - 1}

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 from pydantic import BaseModel
 
-from cordisd import __version__, errors, shapes, stored_shapes, wire
+from cordisd import __version__, errors, preset_shapes, shapes, stored_shapes, wire
 from cordisd.events import JsonObject
 from cordisd.kernel.config_schema import Described
 from cordisd.kernel.docstrings import class_text, unwrap
@@ -40,6 +40,13 @@ SERVERS: Final = [
         "variables": {"host": {"default": "127.0.0.1"}, "port": {"default": "4747"}},
     },
 ]
+_HINTS: Final = {
+    "Peer": Any,
+    "preset_shapes": preset_shapes,
+    "shapes": shapes,
+    "stored_shapes": stored_shapes,
+}
+"""What the annotations of methods are made of."""
 ANY_METHOD: Final[tuple[type[errors.CordisError], ...]] = (
     errors.InvalidParamsError,
     errors.NotInitializedError,
@@ -109,9 +116,7 @@ def _all(schemas: dict[str, JsonObject]) -> Iterator[tuple[str, Served]]:
             continue
         method = METHODS[name]
         text = unwrap(method.run.__doc__ or "").removeprefix(f"`{name}`: ")
-        result = get_type_hints(
-            method.run, None, {"Peer": Any, "shapes": shapes, "stored_shapes": stored_shapes}
-        )["return"]
+        result = get_type_hints(method.run, None, _HINTS)["return"]
         yield name, Served(text, _validated(method.params, schemas), result, method.errors)
 
 

@@ -15,7 +15,8 @@ from cordisd.shapes import OutcomeClass
 MAX_COMPLAINTS: Final = 10
 """Faults of one request that its error tells of one by one."""
 
-SessionId = Annotated[str, Field(min_length=1)]
+SessionId = Annotated[str, Field(min_length=1, max_length=255)]
+"""No longer than a file name, which it becomes."""
 PresetName = Annotated[str, Field(min_length=1)]
 TokenLimit = Annotated[int, Field(ge=1, le=2**53 - 1)]
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from cordisd.errors import (
 )
 from cordisd.events import JsonObject, encode_json
 from cordisd.rpc.feeds import Feeds
-from cordisd.rpc.frames import OVERSIZE, FrameSplitter, encode_answer, response_frame
+from cordisd.rpc.frames import OVERSIZE, BatchAnswer, FrameSplitter, response_frame
 from cordisd.rpc.initialize import initialize
 from cordisd.rpc.requests import error_body, kind_of, read_frame, readable_id
 from cordisd.rpc.transports import FdTransport
@@ -37,6 +38,8 @@ REQUEST_S: Final = 60.0
 """Most time that a request is worked on."""
 HIDE_S: Final = 0.001
 """After its answer to `initialize`, and before any tool runs, the daemon hides from what runs as its user."""
+HEAVY: Final = frozenset({"session/events", "session/metrics"})
+"""Methods that read whole logs, or answer with megabytes: one at a time for each connection."""
 STRANGER_S: Final = 10.0
 """How long a connection may take to show the token."""
 STRANGER_FRAME_BYTES: Final = 1 << 16
@@ -72,6 +75,7 @@ class Peer:
         self._is_turned_away = False
         self._settings: SessionSettings | None = None
         self._initializing = asyncio.Lock()
+        self._heavy = asyncio.Lock()
         self._splitter = FrameSplitter(MAX_FRAME_BYTES if token is None else STRANGER_FRAME_BYTES)
         self._tasks: dict[asyncio.Task[None], Callable[[CordisError], None]] = {}
         """How to refuse what each is to answer."""
@@ -192,9 +196,10 @@ class Peer:
         asyncio.get_running_loop().call_soon(self._on_end)
 
     async def _serve(self, frame: JsonObject) -> None:
-        await self._transport.room()
-        body = await self._body(frame["method"], frame.get("params", {}))
-        self._answer(frame["id"], body)
+        async with self._turn(frame["method"]):
+            await self._transport.room()
+            body = await self._body(frame["method"], frame.get("params", {}))
+            self._answer(frame["id"], body)
         if frame["method"] == SHUTDOWN and "result" in body:
             self._on_shutdown()
 
@@ -210,10 +215,17 @@ class Peer:
 
     async def _serve_batch(self, frames: list[Any]) -> None:
         await self._transport.room()
-        answers = await asyncio.gather(*(self._member(frame) for frame in frames))
-        answered = [answer for answer in answers if answer is not None]
-        if answered:
-            self._transport.write(b"[%b]\n" % b",".join(map(encode_answer, answered)))
+        told = BatchAnswer()
+
+        async def serve(place: int, frame: Any) -> JsonObject | None:
+            answer = await self._member(frame)
+            if answer is not None:
+                told.add(place, answer)
+            return answer
+
+        answers = await asyncio.gather(*(serve(place, frame) for place, frame in enumerate(frames)))
+        if (encoded := told.frame()) is not None:
+            self._transport.write(encoded)
         if any(
             answer is not None and "result" in answer and frame["method"] == SHUTDOWN
             for frame, answer in zip(frames, answers, strict=True)
@@ -228,7 +240,8 @@ class Peer:
                 case "notification":
                     await self._serve_notification(frame)
                     return None
-            body = await self._body(frame["method"], frame.get("params", {}))
+            async with self._turn(frame["method"]):
+                body = await self._body(frame["method"], frame.get("params", {}))
         except InvalidRequestError as error:
             body = error_body(error)
         return {"jsonrpc": "2.0", "id": readable_id(frame), **body}
@@ -260,6 +273,10 @@ class Peer:
         from cordisd.rpc.dispatch import dispatch  # not needed before `initialize` is answered
 
         return await dispatch(method, params, self)
+
+    def _turn(self, method: str) -> AbstractAsyncContextManager[object]:
+        """What to hold until the method's answer is on its way."""
+        return self._heavy if method in HEAVY else nullcontext()
 
     def _start(self, work: Any, refuse: Callable[[CordisError], None]) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)

@@ -17,13 +17,13 @@ from cordisd.rpc import params as p
 from cordisd.services.models import RequestConfig
 
 if TYPE_CHECKING:
-    from cordisd import shapes
+    from cordisd import preset_shapes, shapes
     from cordisd.rpc.peer import Peer
 
 
-async def list_presets(peer: Peer, params: p.Nothing) -> shapes.PresetListResult:
+async def list_presets(peer: Peer, params: p.Nothing) -> preset_shapes.PresetListResult:
     """`preset/list`: the agents that a session can have, with their digests; broken ones with the reason."""
-    return cast("shapes.PresetListResult", await listing(peer.host))
+    return cast("preset_shapes.PresetListResult", await listing(peer.host))
 
 
 async def listing(host: Host) -> JsonObject:
@@ -47,7 +47,7 @@ async def select(peer: Peer, params: p.SelectPreset) -> shapes.SessionCreateResu
     return {"sessionId": live.session.id, **live.agent.identity(), "cwd": live.session.realm.cwd}
 
 
-async def render(peer: Peer, params: p.RenderPreset) -> shapes.PresetRenderResult:
+async def render(peer: Peer, params: p.RenderPreset) -> preset_shapes.PresetRenderResult:
     """`preset/render`: the first request that a session with this preset would send, byte for byte."""
     base = await peer.settings()
     config = peer.host.configure(
@@ -62,13 +62,13 @@ async def render(peer: Peer, params: p.RenderPreset) -> shapes.PresetRenderResul
     return rendering.as_json()
 
 
-async def get_profile(peer: Peer, params: p.GetProfile) -> shapes.ProfileGetResult:
+async def get_profile(peer: Peer, params: p.GetProfile) -> preset_shapes.ProfileGetResult:
     """`profile/get`: the hashes of a frozen profile, with the prompt and the tools that they are of."""
     if params.session_id is not None:
         agent = peer.host.get(params.session_id).agent
     else:
         agent = await peer.host.try_out(peer.host.preset(params.preset))
-    return cast("shapes.ProfileGetResult", profile_of(agent))
+    return cast("preset_shapes.ProfileGetResult", profile_of(agent))
 
 
 def profile_of(agent: Agent) -> JsonObject:

@@ -106,11 +106,14 @@ async def _end_when_idle(
     host: Host, connections: Connections, idle_exit_s: float, end: Callable[[], None]
 ) -> None:
     busy_s = time.monotonic()
-    while time.monotonic() - max(busy_s, connections.last_used_s) < idle_exit_s:
+    while True:
+        now_s = time.monotonic()
         if len(connections) or any(live.session.status != "idle" for live in host.live.values()):
-            busy_s = time.monotonic()
+            busy_s = now_s
+        elif now_s - max(busy_s, connections.last_used_s) >= idle_exit_s:
+            end()
+            return
         await asyncio.sleep(min(1.0, idle_exit_s / 4))
-    end()
 
 
 async def _start(host: Host, exit_code: asyncio.Future[int]) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from cordisd.errors import LogCorruptError, LogError, UnsupportedContentError
 from cordisd.events import SURFACE_TYPES, Event, JsonObject
-from cordisd.session.disk import cause_of
+from cordisd.session import skim
+from cordisd.session.disk import cause_of, open_file
 from cordisd.session.history import Encoder, History
-from cordisd.session.reading import read_log
+from cordisd.session.reading import LogReading
 from cordisd.session.session import Memory
 
 
@@ -72,22 +74,22 @@ def read_past(path: Path, session_id: str, n_events: int, encode: Encoder) -> tu
         LogCorruptError: it does not hold these events any more.
         LogRefusedError: it holds an event that this version does not know.
     """
+    history = History(encode)
     try:
-        with path.open("rb") as stream:
-            content = read_log(stream, path)
+        with os.fdopen(open_file(path), "rb") as stream:
+            reading = LogReading(stream, path, skip=skim.rows)
+            memory = restore(reading.events(), history, reading.header.seed_length or 0)
     except OSError as problem:
         raise LogError(f"cannot read the session log {path}: {cause_of(problem)}") from problem
-    header, events, _, damage = content
-    if header.id != session_id or len(events) < n_events:
-        found = f'{len(events)} of session "{header.id}"' + (f" ({damage})" if damage else "")
+    except (AttributeError, KeyError, TypeError) as problem:
+        raise LogCorruptError(f"corrupt session log: the data of an event is malformed: {path}") from problem
+    if reading.header.id != session_id or reading.n_events < n_events:
+        damage = f" ({reading.damage.what})" if reading.damage is not None else ""
+        found = f'{reading.n_events} of session "{reading.header.id}"{damage}'
         raise LogCorruptError(
             f'corrupt session log: of {n_events} events of session "{session_id}" it holds {found}: {path}'
         )
-    history = History(encode)
-    try:
-        return restore(events, history, header.seed_length or 0), history
-    except (AttributeError, KeyError, TypeError) as problem:
-        raise LogCorruptError(f"corrupt session log: the data of an event is malformed: {path}") from problem
+    return memory, history
 
 
 def last_directory(events: Iterable[Event]) -> str | None:

@@ -19,7 +19,7 @@ from cordisd.session.realm import Realm
 from cordisd.session.spent import Spent
 from cordisd.session.title import TitleLimits, fallback_title
 
-Status = Literal["idle", "running"]
+Status = Literal["idle", "running", "closed"]
 InboxTarget = Literal["next-turn", "next-step"]
 
 
