@@ -52,7 +52,8 @@ class Limits(TypedDict, total=False):
 
     They are looked at before each model request: the tool calls of the last answer are run, and an answer
     without calls is the end of a run that has kept its limits. Only the time limits interrupt. Those of a
-    session count its whole life, in earlier processes too. Of two limits of one name the smaller holds.
+    session count its whole life, in earlier processes too, and before it was forked. Of two limits of one
+    name the smaller holds.
     """
 
     maxTurns: int

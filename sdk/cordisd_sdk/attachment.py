@@ -25,8 +25,8 @@ class AsyncAttachment:
                 print(event["seq"], event["type"])
 
     Each event is given once, whoever iterates; those that nobody has taken yet are kept in memory. The
-    iteration ends with `detach`, or when the session is closed, whoever closes it. A client whose connection was lost goes on with `attach(id,
-    from_seq=event["seq"] + 1)`, where nothing is missing and nothing comes twice.
+    iteration ends with `detach`, or when the session is closed, whoever closes it. A client whose connection
+    was lost goes on with `attach(id, from_seq=event["seq"] + 1)`: nothing is missing, nothing comes twice.
     """
 
     def __init__(self, session: AsyncSession, from_seq: int | None) -> None:

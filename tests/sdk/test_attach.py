@@ -227,10 +227,11 @@ def test_a_prompt_of_an_earlier_connection_that_still_runs_is_waited_for(
             assert numbers(result.events) == sorted(set(numbers(result.events)))
 
 
-def test_closing_a_session_ends_the_attachments_of_the_client_that_closes_it(served: Served) -> None:
-    with Client(**served.options()) as client:
+def test_closing_a_session_ends_its_attachments_whoever_closes_it(served: Served) -> None:
+    with Client(**served.options()) as client, Client(**served.options()) as monitor:
         session = client.session("over")
         result = session.run("hello")
-        attachment = session.attach()
+        attachments = session.attach(), monitor.attach("over")
         session.close()
-        assert list(attachment)[: len(result.events)] == result.events
+        for attachment in attachments:
+            assert list(attachment)[: len(result.events)] == result.events

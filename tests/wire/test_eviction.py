@@ -147,3 +147,19 @@ def test_an_evicted_session_closes_and_the_daemon_ends_as_ever(tmp_path: Path) -
         asked = [one["content"] for one in model.received["closed"][-1]["messages"]]
         assert asked[1:] == ["closed", "ok", "on"]
         assert daemon.end() == 0
+
+
+def test_a_fork_of_an_evicted_session_is_as_of_any_and_is_evicted_too(tmp_path: Path) -> None:
+    with evicting(tmp_path) as (daemon, model):
+        daemon.prompt("s", "go", idempotencyKey="k")
+        daemon.wait_idle("s", 0, PATIENCE_S)
+        wait_evicted(daemon, model, "s")
+        daemon.request("session/fork", {"sessionId": "s", "newSessionId": "child"})
+        wait_evicted(daemon, model, "s", "child")
+        assert daemon.request("session/get", {"sessionId": "child"})["turns"] == 1
+        assert daemon.prompt("child", "on", idempotencyKey="k"), "its parent's keys are not its own"
+        daemon.wait(lambda: len(model.received["go"]) == 2, PATIENCE_S)
+        daemon.run("s", "on", PATIENCE_S)
+        bodies = model.bodies["go"]
+        assert bodies[1] == bodies[2]
+        assert [one["content"] for one in model.received["go"][1]["messages"]][1:] == ["go", "ok", "on"]

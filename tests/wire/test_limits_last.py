@@ -32,13 +32,14 @@ def used(end: dict[str, Any]) -> tuple[str, float]:
 
 
 def test_what_a_session_has_used_is_counted_on_by_another_process(tmp_path: Path) -> None:
-    limits = {"maxSessionTurns": 3, "maxSessionModelTokens": 6 * TOKENS, "maxTurns": 3}
+    limits = {"maxSessionTurns": 3, "maxTurns": 3}
     with hosted(tmp_path, composition="minimal") as (daemon, model):
         daemon.request("session/create", {"sessionId": "s", "limits": limits})
         model.plan("go", call("c1", "bash", {"command": "true"}), text("one"))
         assert run(daemon, "s")["stopReason"] == "completed"
         model.plan("go", RawReply([delta({"content": "…"}), Hang()]))
         daemon.prompt("s", "killed")
+        daemon.prompt("s", "parked", maxTurns=2)
         daemon.wait(lambda: len(model.received["go"]) == 3)
         assert daemon.log("s")[0]["cordisd"]["limits"] == limits
         daemon.process.send_signal(signal.SIGKILL)
@@ -47,12 +48,27 @@ def test_what_a_session_has_used_is_counted_on_by_another_process(tmp_path: Path
         daemon.request("session/resume", {"sessionId": "s"})
         got = daemon.request("session/get", {"sessionId": "s"})
         assert got["limits"] == limits
-        assert got["turns"] == 2
+        assert (got["turns"], got["usage"]["outputTokens"]) == (2, 2 * 4)
         model.plan("go", *(call(f"d{n}", "bash", {"command": "true"}) for n in range(4)))
-        assert used(run(daemon, "s")) == ("maxTurns", 3)
-        assert daemon.request("session/get", {"sessionId": "s"})["usage"]["outputTokens"] == 5 * 4
-        assert used(run(daemon, "s")) == ("maxSessionTurns", 3)
-        assert len(model.received["go"]) == 3
+        run(daemon, "s")
+        ends = [event["data"] for event in daemon.events("s") if event["type"] == "turn/end"]
+        assert [used(end) for end in ends] == [("maxTurns", 2), ("maxSessionTurns", 3)], (
+            "parked, and this one"
+        )
+        assert len(model.received["go"]) == 2
+
+
+def test_a_fork_has_the_limits_of_its_parent_and_has_used_as_much(tmp_path: Path) -> None:
+    limits = {"maxSessionModelTokens": 3 * TOKENS}
+    with hosted(tmp_path, composition="minimal") as (daemon, model):
+        daemon.request("session/create", {"sessionId": "s", "limits": limits})
+        model.plan("go", call("c1", "bash", {"command": "true"}), text("one"))
+        run(daemon, "s")
+        daemon.request("session/fork", {"sessionId": "s", "newSessionId": "child"})
+        assert daemon.request("session/get", {"sessionId": "child"})["limits"] == limits
+        model.plan("go", call("c2", "bash", {"command": "true"}))
+        assert used(run(daemon, "child")) == ("maxSessionModelTokens", 3 * TOKENS)
+        assert run(daemon, "s")["stopReason"] == "completed"
 
 
 def test_the_time_of_a_session_is_used_up_in_every_process(tmp_path: Path) -> None:
