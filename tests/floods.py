@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from cordisd.mock import RawReply, Received, Reply, call, delta, text
 from cordisd.session.store import SessionStore
+from processes import footprint
 from socket_daemon import SocketClient, SocketDaemon, until
 
 CHUNK_BYTES = 50_000
@@ -66,6 +66,13 @@ def reset_peak(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-def n_open(pid: int) -> int:
-    """How many descriptors a process has open."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
+def held(daemon: SocketDaemon) -> dict[str, int]:
+    """What a daemon holds: open descriptors by kind, and connections of clients.
+
+    Sockets are left out: those to the model are kept for a while.
+    """
+    found = {name: n for name, n in footprint(daemon.process.pid).items() if name.startswith("fd ")}
+    del found["fd socket"]
+    path = daemon.urls()[0].removeprefix("unix:")
+    sockets = Path("/proc/net/unix").read_text().splitlines()
+    return {**found, "connections": sum(line.endswith(f" {path}") for line in sockets)}

@@ -71,6 +71,10 @@ class SocketClient(Client):
     def send_raw(self, data: bytes) -> None:
         self.socket.sendall(data)
 
+    def n_waiting(self) -> int:
+        """How many frames have come that nobody has looked at yet."""
+        return self._lines.qsize()
+
     def finish(self) -> None:
         """Send nothing more; what comes is still read."""
         self.socket.shutdown(socket.SHUT_WR)

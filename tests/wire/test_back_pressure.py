@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cordisd.mock import MockModelThread
-from floods import is_idle, logged, n_open, path_of, peak_kb, reply, reset_peak, start_flood
+from floods import held, is_idle, logged, path_of, peak_kb, reply, reset_peak, start_flood
 from measure import PATIENCE_S
 from socket_daemon import SocketClient, SocketDaemon, until, wait_for_words
 
@@ -122,7 +122,7 @@ def test_who_goes_while_it_is_behind_leaves_nothing(
 ) -> None:
     other = connect()
     other.run("o", "x")
-    before = n_open(daemon.process.pid)
+    before = held(daemon)
     for name in ("a", "b"):
         gone = connect()
         gone.pause_reading()
@@ -134,7 +134,7 @@ def test_who_goes_while_it_is_behind_leaves_nothing(
         gone.close()
     other.wait(lambda: other.run("a", "x"))
     other.request("session/close", {"sessionId": "a"})
-    until(lambda: n_open(daemon.process.pid) <= before)
+    until(lambda: held(daemon) == before)
 
 
 def test_events_past_a_failed_write_cannot_be_attached_to(
