@@ -28,11 +28,7 @@ IDS: Strategy = st.one_of(
     TEXTS,
     st.floats(allow_nan=False, allow_infinity=False),
 )
-KNOWN_SESSIONS = ("s0", "s1", "s2")
-SESSIONS: Strategy = st.sampled_from([*KNOWN_SESSIONS * 3, "../s3", ".", "s" * 300])
 WORDS: dict[str, Strategy] = {
-    "sessionId": SESSIONS,
-    "newSessionId": SESSIONS,
     "cwd": st.sampled_from([*[".", "..", "/"] * 2, "/nowhere", "\0", "a\udc80"]),
     "path": st.sampled_from([*[".", "..", "/"] * 2, "/nowhere", "\0", "a\udc80", " "]),
     "provider": st.just("deepseek-official"),
@@ -88,10 +84,16 @@ def _objects(schema: Json, schemas: dict[str, Json]) -> Strategy:
     return st.builds(lambda more, own: {**more, **own}, st.dictionaries(TEXTS, JSON, max_size=2), known)
 
 
-def requests(document: Json, digests: Sequence[str]) -> Strategy:
+def requests(document: Json, digests: Sequence[str], sessions: Sequence[str]) -> Strategy:
     """Requests whose params the document allows; the daemon may still have reasons to refuse them."""
     schemas = document["components"]["schemas"]
-    words = {**WORDS, "requirePreset": st.sampled_from(digests)}
+    session = st.sampled_from([*[*sessions] * 3, "../s", ".", "s" * 300])
+    words = {
+        **WORDS,
+        "requirePreset": st.sampled_from(digests),
+        "sessionId": session,
+        "newSessionId": session,
+    }
     methods = [method for method in document["methods"] if method["name"] != UNWANTED]
     return st.one_of([_requests(method, schemas, words) for method in methods])
 
@@ -160,9 +162,9 @@ def damaged(draw: st.DrawFn, lines: st.SearchStrategy[bytes]) -> bytes:
     return bytes(line) + b"\n"
 
 
-def pieces(document: Json, digests: Sequence[str]) -> st.SearchStrategy[list[bytes]]:
-    """What to send, piece by piece; the last line is whole. `digests` are those of agents."""
-    valid = requests(document, digests)
+def pieces(document: Json, digests: Sequence[str], sessions: Sequence[str]) -> st.SearchStrategy[list[bytes]]:
+    """What to send, piece by piece; the last line is whole. The digests are of agents that there are."""
+    valid = requests(document, digests, sessions)
     notifications = valid.map(lambda frame: {name: frame[name] for name in frame if name != "id"})
     frames = st.one_of(valid, mutated(valid), notifications)
     batches = st.lists(st.one_of(frames, frames, JSON), max_size=5)

@@ -107,7 +107,7 @@ class InitializeParams(TypedDict):
     """The agent of sessions that name none; without it the daemon's default."""
     requirePreset: NotRequired[NonEmpty]
     """The digest, `sha256:…`, that the agent of every session must have; the request is refused otherwise."""
-    token: NotRequired[str]
+    token: NotRequired[NonEmpty]
     """What the daemon's `--token-file` holds: a TCP connection must begin with it."""
 
 

@@ -25,7 +25,7 @@ from contract import Contract
 from cordisd.mock import MockModelThread, text
 from daemon import Daemon, wait_for_file
 from expected_answers import Key, expected, key_of
-from fuzz_frames import KNOWN_SESSIONS, UNWANTED, pieces
+from fuzz_frames import UNWANTED, pieces
 from measure import PATIENCE_S, SOON_S
 from processes import descendants, footprint, gone
 
@@ -38,7 +38,7 @@ SHRINK_S = 2.0
 """How long an answer is waited for while an input is made smaller that has failed already."""
 N_INPUTS = 50
 """Until all sessions are closed and the memory is looked at."""
-MAX_RISE_KB = 20_000
+MAX_RISE_KB = 10_000
 """Of the daemon's own memory, from the end of the first round on."""
 INITIALIZE = {"cwd": ".", "provider": "deepseek-official", "model": "m"}
 OWN = '"our own"'
@@ -82,6 +82,8 @@ class Fuzzed:
         self._patience_s = PATIENCE_S
         self.n_inputs = self.n_answers = 0
         self.memory_kb: list[int] = []
+        self.sessions: list[str] = []
+        """Those of this round, which were live when it began."""
         self._start()
 
     def _start(self) -> None:
@@ -98,7 +100,7 @@ class Fuzzed:
         self._contract = Contract(self.document)
         self.digests = [self.request("initialize", **INITIALIZE)["result"]["digest"]]
         self.digests += [one["digest"] for one in self.request("preset/list")["result"]["presets"]]
-        self.begin_round()
+        self._open_sessions()
 
     def end(self) -> None:
         """End it, whatever it does."""
@@ -137,8 +139,12 @@ class Fuzzed:
             raise
 
     def begin_round(self) -> None:
-        """Have some sessions, of earlier rounds where there were any."""
-        for session in KNOWN_SESSIONS:
+        """Make some sessions, new ones: long logs would take memory for themselves."""
+        self.sessions = [f"s{len(self.memory_kb)}-{number}" for number in range(3)]
+        self._open_sessions()
+
+    def _open_sessions(self) -> None:
+        for session in self.sessions:
             if "error" in self.request("session/create", sessionId=session):
                 self.request("session/resume", sessionId=session)
 
@@ -213,20 +219,22 @@ def test_random_frames_are_answered_exactly_once_and_leave_the_daemon_as_it_was(
 
 def fire(fuzzed: Fuzzed, seed: int, time_s: float) -> None:
     """Send random input for so long, in rounds after each of which nothing is left of it."""
-
-    @settings(
+    chosen = settings(
         max_examples=N_INPUTS,
         database=None,
         deadline=None,
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )
-    @given(pieces(fuzzed.document, fuzzed.digests))
-    def a_round(sent: list[bytes]) -> None:
-        fuzzed.check(sent)
-
     end_s = time.monotonic() + time_s
     while time.monotonic() < end_s:
         fuzzed.begin_round()
-        hypothesis.seed(f"{seed} {len(fuzzed.memory_kb)}")(a_round)()
+
+        @hypothesis.seed(f"{seed} {len(fuzzed.memory_kb)}")
+        @chosen
+        @given(pieces(fuzzed.document, fuzzed.digests, fuzzed.sessions))
+        def a_round(sent: list[bytes]) -> None:
+            fuzzed.check(sent)
+
+        a_round()
         fuzzed.end_round()

@@ -29,7 +29,7 @@ async def initialize(host: Host, params: JsonObject) -> tuple[SessionSettings, J
     unknown = params.keys() - FIELDS
     if unknown:
         raise InvalidParamsError(f"initialize: unknown field {sorted(unknown)[0]}")
-    for name in ("cwd", "provider", "model", *({"preset", "requirePreset"} & params.keys())):
+    for name in ("cwd", "provider", "model", *({"preset", "requirePreset", "token"} & params.keys())):
         if not isinstance(params.get(name), str) or not params[name]:
             raise InvalidParamsError(f"initialize: {name} must be a non-empty string")
     limit, effort = params.get("maxTokens"), params.get("reasoningEffort")

@@ -17,7 +17,9 @@ MAX_COMPLAINTS: Final = 10
 
 SessionId = Annotated[str, Field(min_length=1, max_length=255)]
 """No longer than a file name, which it becomes."""
-PresetName = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(min_length=1, max_length=1000)]
+"""Of a preset, a provider or a model, or what a client calls something of its own."""
+Identity = Annotated[str, Field(max_length=1000)]
 TokenLimit = Annotated[int, Field(ge=1, le=2**53 - 1)]
 
 
@@ -83,23 +85,23 @@ class CreateSession(Params):
 
     session_id: SessionId | None = None
     """An id that no session has, live or stored; the daemon makes one up without it."""
-    preset: PresetName | None = None
+    preset: Name | None = None
     """The agent; without it that of `initialize`, else the daemon's default."""
-    require_preset: PresetName | None = None
+    require_preset: Name | None = None
     """The digest, `sha256:…`, that the agent must have; no session is made of another."""
     cwd: Annotated[str, Field(min_length=1)] | None = None
     """Where its tools work: an existing directory, relative to that of `initialize`."""
-    provider: Annotated[str, Field(min_length=1)] | None = None
+    provider: Name | None = None
     """The model's provider; without it that of `initialize`."""
-    model: Annotated[str, Field(min_length=1)] | None = None
+    model: Name | None = None
     """The model; without it that of `initialize`."""
     max_tokens: TokenLimit | None = None
     """Most tokens of one answer of the model; without it that of `initialize`."""
     limits: LimitsConfig | None = None
     """What ends its runs early; `session/get` tells which limits hold."""
-    rollout_id: str | None = None
+    rollout_id: Identity | None = None
     """What the client calls this rollout; kept in the log's header."""
-    group_id: str | None = None
+    group_id: Identity | None = None
     """What the client calls the rollouts that belong together; kept in the log's header."""
     attempt: Annotated[int, Field(ge=0)] | None = None
     """Which try of the rollout it is; kept in the log's header."""
@@ -115,22 +117,22 @@ class Attach(OfSession):
 class SelectPreset(OfSession):
     """`preset/select`."""
 
-    preset: PresetName
+    preset: Name
     """Name of a preset of `preset/list`."""
 
 
 class RenderPreset(Params):
     """`preset/render`."""
 
-    preset: PresetName | None = None
+    preset: Name | None = None
     """The agent; without it that of `initialize`, else the daemon's default."""
     prompt: str = ""
     """The user's first message."""
     cwd: Annotated[str, Field(min_length=1)] | None = None
     """The working directory that the prompt may speak of, relative to that of `initialize`."""
-    provider: Annotated[str, Field(min_length=1)] | None = None
+    provider: Name | None = None
     """The model's provider; without it that of `initialize`."""
-    model: Annotated[str, Field(min_length=1)] | None = None
+    model: Name | None = None
     """The model; without it that of `initialize`."""
     max_tokens: TokenLimit | None = None
     """Most tokens of one answer of the model; without it that of `initialize`."""
@@ -141,7 +143,7 @@ class GetProfile(Params):
 
     session_id: SessionId | None = None
     """A live session whose agent is frozen; or else give `preset`."""
-    preset: PresetName | None = None
+    preset: Name | None = None
     """A frozen preset; or else give `sessionId`."""
 
     @model_validator(mode="after")
@@ -156,7 +158,7 @@ class Prompt(OfSession):
 
     content_blocks: Annotated[list[ContentBlock], Field(min_length=1)]
     """The user's message."""
-    idempotency_key: Annotated[str, Field(min_length=1)] | None = None
+    idempotency_key: Name | None = None
     """A repeated key returns the first `messageId` and queues nothing."""
     max_turns: PositiveInt | None = None
     """Most model requests of this run."""

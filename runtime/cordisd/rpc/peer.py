@@ -268,6 +268,8 @@ class Peer:
                 asyncio.get_running_loop().call_later(HIDE_S, self.connections.hide_daemon)
                 return answer
         if method == SHUTDOWN:
+            if params:
+                raise InvalidParamsError(f"shutdown: unknown field {next(iter(params))}; allowed: none")
             await self.host.abort()
             return {}
         from cordisd.rpc.dispatch import dispatch  # not needed before `initialize` is answered

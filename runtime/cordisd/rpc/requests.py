@@ -12,6 +12,7 @@ from cordisd.rpc.frames import OVERSIZE
 logger = logging.getLogger(__name__)
 
 
+MAX_ERROR_CHARACTERS: Final = 10_000
 MAX_BATCH: Final = 1000
 """Most requests in a batch, all of which are served at once and answered in one frame."""
 
@@ -36,7 +37,10 @@ def read_frame(line: bytes, max_bytes: int) -> Any:
 
 def error_body(error: CordisError) -> JsonObject:
     """The body of an answer that tells of `error`."""
-    body: JsonObject = {"code": error.rpc_code, "message": str(error)}
+    text = str(error)
+    if len(text) > MAX_ERROR_CHARACTERS:  # it may repeat what the client sent
+        text = f"{text[:MAX_ERROR_CHARACTERS]}… ({len(text) - MAX_ERROR_CHARACTERS} characters more)"
+    body: JsonObject = {"code": error.rpc_code, "message": text}
     if error.code_name is not None:
         body["data"] = {"code": error.code_name}
     return {"error": body}
