@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from cordisd import wire
@@ -34,9 +34,9 @@ class RunResult:
     """Tokens of all model requests of the turn, failed attempts included; unreported counts are absent."""
     error: Failure | None
     """Why the turn failed, with the provider's text."""
-    events: list[JsonObject]
+    events: list[JsonObject] = field(repr=False)
     """The session's events from the prompt's acceptance on, without those of other turns."""
-    notifications: list[Notification]
+    notifications: list[Notification] = field(repr=False)
     """The same with everything of the sessions delegated to, statuses and the completion."""
     limit: LimitReached | None = None
     """The limit that ended the run, if one did."""

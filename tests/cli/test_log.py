@@ -57,6 +57,7 @@ TAILS = {
     b'{"type":"turn/st': "line 90 is torn",
     b"\0" * 4096: "line 90 is 4096 NUL bytes, as a power cut leaves them",
     b"garbage\n": "unparsable event at line 90 (not JSON at column 1: Expecting value)",
+    b'{"type\n': "unparsable event at line 90 (not JSON at column 7: Invalid control character)",
     b'{"type":"\xff"}\n': "unparsable event at line 90 (not UTF-8 at byte 10)",
     b'{"type":"turn/start","seq":88,"time":5}\n': "unparsable event at line 90 (event data must be an "
     "object)",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cordisd.mock import MockModelThread
+from cordisd.mock import MockModelThread, text
 from cordisd.rpc.peer import STRANGER_S
 from daemon import module_path
 from floods import is_idle, logged, peak_kb, reply, reset_peak, start_flood
@@ -25,6 +25,9 @@ N_SESSIONS, N_TURNS, N_TURNS_LONG = 10, 5, 20
 MAX_MORE_KB = 80_000
 """Of the daemon's peak memory, with two clients that do not read, over that with one that does, whose
 sessions have left their gaps. Each may leave 8 MiB unread; what is not bounded comes to 100 MB."""
+MAX_BATCH_KB = 250_000
+"""Of the peak memory that a batch costs: its frame of 64 MiB in parts, whole, and on its way. With the 400 MB
+that were asked for and have no room in it, it comes to more than that."""
 MAX_CALLBACK_MS = 100.0
 """CPU time of one callback: it takes 10 on a busy machine, for an answer of a megabyte."""
 TOKEN = "0123456789abcdef"
@@ -150,3 +153,26 @@ def caught_up(
     other.run("other", "echo")
     took_s.append(time.perf_counter() - began_s)
     return all(len(client.frames) + client.n_waiting() >= n_events for client in clients)
+
+
+def test_a_batch_costs_no_more_than_the_frame_that_answers_it(tmp_path: Path) -> None:
+    with (
+        MockModelThread(lambda _: text("ok")) as mock,
+        SocketDaemon(tmp_path, "--socket", str(tmp_path / "s"), model_url=mock.url) as daemon,
+        daemon.connect() as client,
+    ):
+        client.initialize()
+        client.run("long", "x" * 2_000_000)
+        client.ask("session/events", {"sessionId": "long"})
+        pid = daemon.process.pid
+        reset_peak(pid)
+        before_kb = peak_kb(pid)
+        asked = {"jsonrpc": "2.0", "method": "session/events", "params": {"sessionId": "long"}}
+        client.send_raw(json.dumps([{**asked, "id": number} for number in range(100)]).encode() + b"\n")
+        client.wait(lambda: any(isinstance(frame, list) for frame in client.frames))
+        [answers] = [frame for frame in client.frames if isinstance(frame, list)]
+        refused = [answer["id"] for answer in answers if "error" in answer]
+        assert len(answers) == 100
+        assert 50 < len(refused) < 100
+        assert peak_kb(pid) - before_kb < MAX_BATCH_KB
+        assert daemon.end() == 0

@@ -39,6 +39,24 @@ def test_a_fork_is_a_session_of_its_own(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_session_that_is_not_live_is_told_from_one_that_is_stored(tmp_path: Path) -> None:
+    with model.MockModelThread([model.text("one")]) as mock, Client(**options(tmp_path, mock.url)) as client:
+        session = client.session("s")
+        session.run("first")
+        session.close()
+        with pytest.raises(RpcError, match="live sessions: 0; session/resume opens a stored one"):
+            client.attach("s")
+        assert client.resume("s").get()["turns"] == 1
+
+
+def test_a_printed_result_fits_a_terminal(tmp_path: Path) -> None:
+    with model.MockModelThread([model.text("one")]) as mock, Client(**options(tmp_path, mock.url)) as client:
+        result = client.session("s").run("first")
+    assert result.events and result.notifications
+    assert "final_response='one'" in repr(result)
+    assert len(repr(result)) < 500
+
+
 def test_the_synchronous_client_reads_judges_and_forks(tmp_path: Path) -> None:
     with (
         model.MockModelThread([model.text("one"), model.text("two")]) as mock,

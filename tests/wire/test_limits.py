@@ -318,5 +318,6 @@ def test_a_cost_cannot_be_limited_without_prices(limit: str, place: tuple[Daemon
     code, message = daemon.refused("session/create", params)
     assert code == -32602
     assert f'limits.{limit} cannot be kept: the composition has no prices for the model "other"' in message
+    assert "config of its entry, as `prices: {MODEL: {input: 1.5, output: 6}}`" in message
     daemon.request("session/create", params | {"limits": {}})
     assert daemon.request("session/get", {"sessionId": params["sessionId"]})["cost"] is None

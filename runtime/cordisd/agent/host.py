@@ -156,7 +156,10 @@ class Host:
             SessionNotFoundError: there is none.
         """
         if session_id not in self.live:
-            raise SessionNotFoundError(f'session "{session_id}" not found; live sessions: {len(self.live)}')
+            raise SessionNotFoundError(
+                f'session "{session_id}" not found; live sessions: {len(self.live)}; '
+                "session/resume opens a stored one"
+            )
         return self.live[session_id]
 
     def in_order(self, session_id: str) -> asyncio.Lock:

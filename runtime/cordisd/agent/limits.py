@@ -84,7 +84,8 @@ def limits_of(host: Scope, header: JsonObject, agent: Agent) -> Limits:
     if prices is None and (unknown := [name for name in COSTS if name in limits]):
         raise InvalidParamsError(
             f"limits.{unknown[0]} cannot be kept: the composition has no prices for the model "
-            f'"{config.model}" of provider "{config.provider}"; write them into the row of that provider'
+            f'"{config.model}" of provider "{config.provider}"; they stand in the config of its entry, '
+            "as `prices: {MODEL: {input: 1.5, output: 6}}`, for a million tokens"
         )
     return limits
 

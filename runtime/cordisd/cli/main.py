@@ -22,7 +22,7 @@ COMMANDS = {
     "record": "as run, and write a recording of it for strict replay",
     "replay": "play recordings without a key, and tell what differs",
     "demo": "a keyless rollout with recorded model traffic",
-    "serve": "serve JSON-RPC to one client on standard input and output",
+    "serve": "serve JSON-RPC on standard input and output, or on sockets",
     "check": "validate a composition and print every problem",
     "preset": "list, render, check and compare agent presets",
     "profile": "show, verify and lock frozen presets",

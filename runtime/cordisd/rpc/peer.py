@@ -217,19 +217,18 @@ class Peer:
         await self._transport.room()
         told = BatchAnswer()
 
-        async def serve(place: int, frame: Any) -> JsonObject | None:
+        async def serve(place: int, frame: Any) -> bool:
+            """Whether the daemon is to end. Its answer is kept by `told` alone, and only if there is room."""
             answer = await self._member(frame)
-            if answer is not None:
-                told.add(place, answer)
-            return answer
+            if answer is None:
+                return False
+            told.add(place, answer)
+            return "result" in answer and frame["method"] == SHUTDOWN
 
-        answers = await asyncio.gather(*(serve(place, frame) for place, frame in enumerate(frames)))
+        ends = await asyncio.gather(*(serve(place, frame) for place, frame in enumerate(frames)))
         if (encoded := told.frame()) is not None:
             self._transport.write(encoded)
-        if any(
-            answer is not None and "result" in answer and frame["method"] == SHUTDOWN
-            for frame, answer in zip(frames, answers, strict=True)
-        ):
+        if any(ends):
             self._on_shutdown()
 
     async def _member(self, frame: Any) -> JsonObject | None:

@@ -209,7 +209,7 @@ def events_of(raw: object) -> list[Event]:
 def _why(problem: Exception) -> str:
     match problem:
         case JSONDecodeError():
-            return f"not JSON at column {problem.colno}: {problem.msg}"
+            return f"not JSON at column {problem.colno}: {problem.msg.removesuffix(' at')}"
         case UnicodeDecodeError():
             return f"not UTF-8 at byte {problem.start + 1}"
         case RecursionError():
