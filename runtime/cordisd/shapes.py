@@ -255,7 +255,11 @@ class SessionGetResult(AgentIdentity, RolloutIdentity):
     cost: float | None
     """By the prices of the composition; null where the model has none, or did not report its tokens."""
     turns: int
+    waiting: int
+    """Prompts in the queue; those of a resumed session wait for its next prompt."""
     lastSeq: int
+    failure: str | None
+    """Why it has ended, its log cannot be written any more; null: it has not."""
     outcome: Outcome | None
     """What `session/outcome` said last."""
 
@@ -299,6 +303,9 @@ class SessionEventParams(TypedDict):
 
     sessionId: str
     event: LoggedEvent
+    stored: NotRequired[Literal[False]]
+    """Of a session whose log has failed: what it still tells of its end, and no log holds; a resumed session
+    gives the `seq` to another event."""
 
 
 class SessionStatusParams(TypedDict):
@@ -314,7 +321,7 @@ class SessionCompletedParams(TypedDict):
     sessionId: str
     messageId: str
     turn: int | None
-    """Null: the prompt had no turn, because the log could not be written any more."""
+    """Null: the prompt had no turn; it was dropped, or the log could not be written any more."""
     reason: TurnEndReason
     stopReason: StopReason
     limit: NotRequired[LimitReached]

@@ -81,9 +81,10 @@ class AsyncAttachment:
         if notification.method != wire.SESSION_EVENT:
             return
         event = notification.params["event"]
-        if self.next_seq not in (None, event["seq"]):
-            return  # sent again for another listener of this session
-        self.next_seq = event["seq"] + 1
+        if notification.params.get("stored", True):
+            if self.next_seq not in (None, event["seq"]):
+                return  # sent again for another listener of this session
+            self.next_seq = event["seq"] + 1
         self._events.append(event)
         self._news.set()
 

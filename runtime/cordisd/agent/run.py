@@ -91,8 +91,14 @@ class Runner:
         inbox.insert(self.session, "next-step", message)
 
     def cancel(self, *, keep_queue: bool, reason: str = "user") -> Cancelled:
-        """Empty the inbox (unless `keep_queue`) and end the running turn; the first cause wins."""
+        """Empty the inbox (unless `keep_queue`) and end the running turn; the first cause wins.
+
+        The clients are told of each prompt that is dropped, as of one whose turn was cancelled.
+        """
+        waiting = [] if keep_queue else [m["id"] for m in self.session.memory.inbox["next-turn"]]
         dropped = [] if keep_queue else inbox.drop(self.session)
+        for message_id in waiting:
+            self._announce(message_id, aborted(reason).data(None))
         running = self._turn is not None and not self._turn.done()
         self._end_early(aborted(reason))
         return Cancelled(self.session.memory.turn if running else None, dropped)

@@ -73,7 +73,7 @@ class Feed:
             is_stored = stores and isinstance(item, Event)
             self._stored_end += is_stored
             if not self.is_behind:
-                self._send(item)
+                self._send(item, is_lost=not is_stored and self._log.sink is not None)
             elif not is_stored:
                 self._held.append((self._stored_end, item))
         if len(self._held) > MAX_HELD:
@@ -115,7 +115,7 @@ class Feed:
         if self.next_seq < self._stored_end:
             for seq, event_json in self._stored_slice():
                 while self._held and self._held[0][0] <= seq:
-                    self._send(self._held.popleft()[1])
+                    self._send(self._held.popleft()[1], is_lost=True)
                 self.next_seq = seq + 1
                 self._transport.write(event_frame(event_json, self._session_json))
                 if self._transport.is_behind:
@@ -123,13 +123,13 @@ class Feed:
             if self.next_seq < self._stored_end:
                 return
         while self._held:
-            self._send(self._held.popleft()[1])
+            self._send(self._held.popleft()[1], is_lost=True)
         self.is_behind = False
 
-    def _send(self, item: Event | Notice) -> None:
+    def _send(self, item: Event | Notice, *, is_lost: bool) -> None:
         if isinstance(item, Event):
             self.next_seq = item.seq + 1
-        self._transport.write(notification_frame(item, self._session_json))
+        self._transport.write(notification_frame(item, self._session_json, is_lost=is_lost))
 
     def _stored_slice(self) -> Iterator[tuple[int, bytes]]:
         """Seq and JSON of each event of the next slice of the file; `_offset` moves on line by line."""

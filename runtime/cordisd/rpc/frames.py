@@ -91,14 +91,17 @@ class BatchAnswer:
         return b"[%b]\n" % b",".join(parts) if parts else None
 
 
-def notification_frame(item: Event | Notice, session_json: bytes) -> bytes:
-    """The frame of one item of a session's log; `session_json` is the encoded session id."""
+def notification_frame(item: Event | Notice, session_json: bytes, *, is_lost: bool = False) -> bytes:
+    """The frame of one item of a session's log; `session_json` is the encoded session id.
+
+    `is_lost`: an event that a log should hold and, since it has failed, does not.
+    """
     if isinstance(item, Event):
-        return event_frame(item.json, session_json)
+        return event_frame(item.json, session_json, b',"stored":false' if is_lost else b"")
     return encode_json({"jsonrpc": "2.0", "method": item.method, "params": item.params}) + b"\n"
 
 
-def event_frame(event_json: bytes, session_json: bytes) -> bytes:
-    """The frame of one event of a session; both are encoded already."""
+def event_frame(event_json: bytes, session_json: bytes, mark: bytes = b"") -> bytes:
+    """The frame of one event of a session; all is encoded already."""
     head = b'{"jsonrpc":"2.0","method":"session.event","params":{"sessionId":'
-    return b'%b%b,"event":%b}}\n' % (head, session_json, event_json)
+    return b'%b%b,"event":%b%b}}\n' % (head, session_json, event_json, mark)

@@ -119,7 +119,7 @@ async def attach(peer: Peer, params: p.Attach) -> shapes.SessionAttachResult:
             raise InvalidParamsError("session/attach: from: the last events of this session are kept nowhere")
     if params.from_ is not None or params.session_id not in peer.feeds:
         peer.feeds.attach(live, params.from_)
-    return {"lastSeq": log.next_seq - 1}
+    return {"lastSeq": log.last_seq}
 
 
 async def detach(peer: Peer, params: p.OfSession) -> shapes.Empty:
@@ -167,7 +167,9 @@ async def get(peer: Peer, params: p.OfSession) -> shapes.SessionGetResult:
         "usage": cast("Usage", spent.tokens()),
         "cost": live.runner.cost(),
         "turns": spent.turns,
-        "lastSeq": session.log.next_seq - 1,
+        "waiting": len(session.memory.inbox["next-turn"]),
+        "lastSeq": session.log.last_seq,
+        "failure": str(session.log.failure) if session.log.failure is not None else None,
         "outcome": cast("shapes.Outcome | None", session.memory.outcome),
         **cast("shapes.RolloutIdentity", session.header.cordisd.get("identity", {})),
     }

@@ -78,8 +78,6 @@ class SessionLog:
         self.stored_end = next_seq if sink is not None else 0
         """The sink holds every event before this one."""
         self.failure: LogWriteError | None = None
-        self.n_kept: int | None = None
-        """Events that are kept, once a write has failed."""
         self._sink = sink
         self._on_failure = on_failure
         self._pending: list[Event | Notice] = []
@@ -98,7 +96,12 @@ class SessionLog:
     @property
     def has_begun(self) -> bool:
         """Whether there is an event that will still be there when this object is not."""
-        return (self.next_seq if self.n_kept is None else self.n_kept) > 0
+        return self.last_seq >= 0
+
+    @property
+    def last_seq(self) -> int:
+        """Seq of the last event that is kept, or about to be; -1 when there is none."""
+        return (self.next_seq if self.failure is None else self.stored_end) - 1
 
     def append(
         self,
@@ -155,7 +158,7 @@ class SessionLog:
                     self.stored_end += len(events)
             except LogWriteError as failure:
                 # No event of this batch is on disk, so no client may see it; what follows takes its place.
-                self.next_seq = self.n_kept = events[0].seq
+                self.next_seq = events[0].seq
                 self._deliver([item for item in batch if isinstance(item, Notice)])
                 self._fail(failure)
                 return
