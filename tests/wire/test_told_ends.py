@@ -1,4 +1,4 @@
-"""Every prompt is told of, and what is told of a failed log is marked: no client takes it for what is stored."""
+"""Every prompt is told of; what is told of a failed log is marked, and nobody takes it for what is stored."""
 
 from __future__ import annotations
 
