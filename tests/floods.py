@@ -8,8 +8,9 @@ from typing import Any
 
 from cordisd.mock import RawReply, Received, Reply, call, delta, text
 from cordisd.session.store import SessionStore
+from measure import comes
 from processes import footprint
-from socket_daemon import SocketClient, SocketDaemon, until
+from socket_daemon import SocketClient, SocketDaemon
 
 CHUNK_BYTES = 50_000
 
@@ -45,8 +46,10 @@ def is_idle(client: SocketClient, session: str) -> bool:
 
 def path_of(daemon: SocketDaemon, session: str) -> Path:
     """The session's log, once there is one."""
-    [path] = until(lambda: list(daemon.sessions.glob(f"*/{session}/session.jsonl")))
-    return Path(path)
+    pattern = f"*/{session}/session.jsonl"
+    assert comes(lambda: list(daemon.sessions.glob(pattern)))
+    [path] = daemon.sessions.glob(pattern)
+    return path
 
 
 def logged(daemon: SocketDaemon, session: str) -> list[dict[str, Any]]:

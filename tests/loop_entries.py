@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from cordisd.kernel.entry import Entry
@@ -65,6 +66,17 @@ class SlowEntry(Entry):
         undo = scope.get(PromptRegistry).add_section(Section("slow:identity", -1, "I took my time."))
         yield
         undo()
+
+
+class StalledEntry(Entry):
+    """Says that it mounts by a file `mounting`, and waits for a file `go`."""
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        Path("mounting").touch()
+        while not Path("go").exists():
+            await asyncio.sleep(0.01)
+        yield
 
 
 class ContextEntry(Entry):

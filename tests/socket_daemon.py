@@ -7,13 +7,11 @@ import signal
 import socket
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from daemon import Client, Daemon
-from measure import PATIENCE_S, SOON_S
+from measure import PATIENCE_S, SOON_S, comes
 
 
 def dial(url: str) -> socket.socket:
@@ -30,25 +28,25 @@ def dial(url: str) -> socket.socket:
     return socket.create_connection((host.strip("[]"), int(port)))
 
 
+def is_reached(path: Path) -> bool:
+    """Whether somebody listens there."""
+    try:
+        dial(f"unix:{path}").close()
+    except OSError:
+        return False
+    return True
+
+
 def wait_for_words(daemon: Daemon, words: str) -> str:
     """The line of a daemon's stderr that holds `words`, once it is there."""
-    end = time.monotonic() + PATIENCE_S
-    while True:
-        for line in os.fsdecode(daemon.stderr).splitlines(keepends=True):
-            if words in line and line.endswith("\n"):
-                return line
-        assert daemon.process.poll() is None, daemon.stderr
-        assert time.monotonic() < end, daemon.stderr
-        time.sleep(0.01)
 
+    def found() -> list[str]:
+        lines = os.fsdecode(daemon.stderr).splitlines(keepends=True)
+        return [line for line in lines if words in line and line.endswith("\n")]
 
-def until(ready: Callable[[], Any]) -> Any:
-    """What `ready` gives, once it gives something; it is asked again and again."""
-    end = time.monotonic() + PATIENCE_S
-    while not (found := ready()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found
+    assert comes(lambda: found() or daemon.process.poll() is not None), daemon.stderr
+    assert found(), daemon.stderr
+    return found()[0]
 
 
 class SocketClient(Client):
@@ -124,14 +122,8 @@ class SocketDaemon(Daemon):
     def connect_early(self, path: Path) -> SocketClient:
         """A client that is there before the daemon says that it is ready."""
 
-        def attempt() -> SocketClient | None:
-            try:
-                return SocketClient(f"unix:{path}", self.cwd)
-            except OSError:
-                return None
-
-        client: SocketClient = until(attempt)
-        return client
+        assert comes(lambda: is_reached(path))
+        return SocketClient(f"unix:{path}", self.cwd)
 
     def urls(self) -> list[str]:
         """Where it listens, once it does."""

@@ -13,6 +13,16 @@ from typing import Any, Final, Literal, NotRequired, TypedDict
 
 JsonObject = dict[str, Any]
 SurfaceOp = Literal["append"] | JsonObject
+OutcomeClass = Literal[
+    "success",
+    "verifier_failure",
+    "model_failure",
+    "harness_failure",
+    "setup_failure",
+    "timeout",
+    "cancelled",
+    "unknown",
+]
 
 SURFACE_TYPES: Final = frozenset({"user/message", "assistant/message", "tool/result"})
 """Types that carry a `surfaceOp`: together they are the model's history."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
-from cordisd.events import JsonObject, TurnEndReason, Usage
+from cordisd.events import JsonObject, OutcomeClass, TurnEndReason, Usage
 from cordisd.preset_shapes import AgentIdentity, ProfileIdentity
 
 NonEmpty = Annotated[str, {"minLength": 1}]
@@ -29,17 +29,6 @@ StopReason = Literal[
     "max_tokens",
     "cancelled",
     "error",
-]
-
-OutcomeClass = Literal[
-    "success",
-    "verifier_failure",
-    "model_failure",
-    "harness_failure",
-    "setup_failure",
-    "timeout",
-    "cancelled",
-    "unknown",
 ]
 
 

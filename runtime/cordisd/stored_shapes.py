@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-from cordisd.events import JsonObject
+from cordisd.events import JsonObject, OutcomeClass
 from cordisd.preset_shapes import ProfileIdentity
-from cordisd.shapes import Outcome, OutcomeClass
+from cordisd.shapes import Outcome
 
 SessionEventsParams = TypedDict(
     "SessionEventsParams", {"sessionId": str, "from": NotRequired[int], "limit": NotRequired[int]}

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from cordisd import shapes, stored_shapes, wire
-from cordisd.events import JsonObject
+from cordisd.events import JsonObject, OutcomeClass
 from cordisd_sdk.attachment import AsyncAttachment
 from cordisd_sdk.connect import Notification
 from cordisd_sdk.errors import ConnectionClosedError, ProtocolError, RequestTimeoutError, RpcError, SdkError
@@ -255,7 +255,7 @@ class AsyncSession:
         )
 
     async def outcome(
-        self, class_: shapes.OutcomeClass, reward: float | None = None, data: JsonObject | None = None
+        self, class_: OutcomeClass, reward: float | None = None, data: JsonObject | None = None
     ) -> None:
         """Have the session's log say what has become of it; the last word counts. Also after `close`."""
         params = {"sessionId": self.id, "class": class_, "reward": reward, "data": data}

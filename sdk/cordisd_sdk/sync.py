@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from cordisd import shapes, stored_shapes
-from cordisd.events import JsonObject
+from cordisd.events import JsonObject, OutcomeClass
 from cordisd_sdk.attachment import AsyncAttachment
 from cordisd_sdk.client import AsyncClient
 from cordisd_sdk.errors import ConnectionClosedError
@@ -234,7 +234,7 @@ class Session:
         return self._client.call(self._session.page(from_seq, limit))
 
     def outcome(
-        self, class_: shapes.OutcomeClass, reward: float | None = None, data: JsonObject | None = None
+        self, class_: OutcomeClass, reward: float | None = None, data: JsonObject | None = None
     ) -> None:
         """As `AsyncSession.outcome`."""
         self._client.call(self._session.outcome(class_, reward, data))

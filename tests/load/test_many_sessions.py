@@ -18,8 +18,9 @@ import pytest
 from cordisd.mock import MockModelThread, Received, Reply, call, text
 from cordisd.rpc.transports import HIGH_WATER_BYTES
 from floods import logged
+from measure import comes
 from processes import children, descendants, footprint
-from socket_daemon import SocketClient, SocketDaemon, until
+from socket_daemon import SocketClient, SocketDaemon
 
 pytestmark = [pytest.mark.load, pytest.mark.timeout(1800)]
 
@@ -42,7 +43,8 @@ class Hearer(SocketClient):
 
     def wait(self, ready: Callable[[], Any], timeout_s: float = 0) -> Any:
         """What `ready` gives, once it gives something."""
-        return until(ready)
+        assert comes(ready)
+        return ready()
 
     def _read(self, stream: Iterable[bytes]) -> None:
         for line in stream:
@@ -84,7 +86,7 @@ def memory_kb(pid: int) -> int:
 def ask_all(clients: list[Hearer], requests: list[tuple[int, str, dict[str, Any]]]) -> None:
     """Send each request to the client of that number, and wait until all are granted."""
     numbers = [(clients[client], clients[client].send(method, params)) for client, method, params in requests]
-    until(lambda: all(client.answer(number) for client, number in numbers))
+    assert comes(lambda: all(client.answer(number) for client, number in numbers))
     refused = [answer for client, number in numbers if "error" in (answer := client.answer(number) or {})]
     assert refused == []
 
@@ -111,7 +113,7 @@ def test_every_event_of_every_session_comes_once_and_in_order_to_every_client(
         for client in clients:
             client.initialize()
         clients[-1].request("session/prompt", prompt_of("warm", "1 steps"))  # imports the HTTP client
-        until(lambda: "warm" in clients[-1].completed)
+        assert comes(lambda: "warm" in clients[-1].completed)
         report(f"connect and initialize: median {connects_ms(url, work):.1f} ms")
 
         empty_kb, used_s, began_s = memory_kb(pid), cpu_s(pid), time.monotonic()
@@ -129,7 +131,7 @@ def test_every_event_of_every_session_comes_once_and_in_order_to_every_client(
         quick = [n for n in range(N_SESSIONS) if n % N_CLIENTS >= N_SLOW]
         for number, name in enumerate(names[N_AT_WORK:], N_AT_WORK):
             clients[number % N_CLIENTS].send("session/prompt", prompt_of(name, "hello"))
-        until(lambda: all_idle(clients[-1], names[N_AT_WORK:]))
+        assert comes(lambda: all_idle(clients[-1], names[N_AT_WORK:]))
         told_kb = memory_kb(pid)
         report(f"memory of a session that has had a turn: {(told_kb - empty_kb) / N_SESSIONS:.1f} kB")
 
@@ -137,7 +139,7 @@ def test_every_event_of_every_session_comes_once_and_in_order_to_every_client(
         before_kb = memory_kb(pid) + memory_kb(guardian)
         for number, name in enumerate(names[:N_AT_WORK]):
             clients[number % N_CLIENTS].send("session/prompt", prompt_of(name, f"{n_steps} steps"))
-        until(lambda: all_idle(clients[-1], names[:N_AT_WORK]))
+        assert comes(lambda: all_idle(clients[-1], names[:N_AT_WORK]))
         took_s, used_s, n = time.monotonic() - began_s, cpu_s(pid) - used_s, N_AT_WORK * n_steps
         report(f"{N_AT_WORK} at work: {n / took_s:.0f} steps per s, {used_s / n * 1000:.2f} ms CPU per step")
         live_kb = memory_kb(pid) + memory_kb(guardian) - before_kb
@@ -154,7 +156,7 @@ def test_every_event_of_every_session_comes_once_and_in_order_to_every_client(
             log = logged(daemon, name)
             n_events += len(log)
             for client in {*slow, clients[number % N_CLIENTS]}:
-                until(lambda client=client, name=name, log=log: len(client.heard[name]) >= len(log))
+                assert comes(lambda client=client, name=name, log=log: len(client.heard[name]) >= len(log))
                 assert client.heard[name] == log
         for number in quick:
             assert names[number] in clients[number % N_CLIENTS].completed

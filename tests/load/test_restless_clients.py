@@ -13,8 +13,9 @@ import pytest
 
 from cordisd.mock import MockModelThread
 from floods import held, logged, reply
+from measure import comes
 from processes import children
-from socket_daemon import SocketClient, SocketDaemon, until
+from socket_daemon import SocketClient, SocketDaemon
 
 pytestmark = [pytest.mark.load, pytest.mark.timeout(1800)]
 
@@ -134,8 +135,9 @@ def test_restless_clients_hear_what_is_logged_in_order_and_leave_nothing(
             first.run("warm", "echo")
             first.request("session/close", {"sessionId": "warm"})
         [guardian] = children(daemon.process.pid)
-        until(lambda: not children(guardian))
-        before = until(lambda: (there := held(daemon))["connections"] == 1 and there)
+        assert comes(lambda: not children(guardian))
+        assert comes(lambda: held(daemon)["connections"] == 1)
+        before = held(daemon)
         all_clients = [Restless(daemon, f"{seed} {number}") for number in range(N_CLIENTS)]
         threads = [threading.Thread(target=one.run, args=[n_steps]) for one in all_clients]
         for thread in threads:
@@ -148,14 +150,16 @@ def test_restless_clients_hear_what_is_logged_in_order_and_leave_nothing(
         with daemon.connect() as last:
             last.initialize()
             for session in [one["sessionId"] for one in last.request("session/list")["sessions"]]:
-                until(lambda session=session: "result" in last.ask("session/close", {"sessionId": session}))
+                assert comes(
+                    lambda session=session: "result" in last.ask("session/close", {"sessionId": session})
+                )
             assert last.request("session/list") == {"sessions": []}
         logs = {path.parent.name: logged(daemon, path.parent.name) for path in daemon.sessions.glob("*/s*/*")}
         ended = [pair for one in all_clients for pair in zip(one.heard, one.asked, strict=True)]
         n_heard = sum(check(frames, asked, logs) for frames, asked in ended)
         report(f"{len(ended)} clients have heard {n_heard} events of {sum(map(len, logs.values()))} logged")
-        until(lambda: not children(guardian))
-        until(lambda: held(daemon) == before)
+        assert comes(lambda: not children(guardian))
+        assert comes(lambda: held(daemon) == before)
         assert daemon.end(60) == 0
         wrong = [line for line in daemon.stderr.splitlines() if b"Traceback" in line or b"ERROR" in line]
         assert wrong == []

@@ -15,8 +15,8 @@ import pytest
 
 from cordisd.mock import MockModelThread
 from floods import held, is_idle, logged, path_of, peak_kb, reply, reset_peak, start_flood
-from measure import PATIENCE_S
-from socket_daemon import SocketClient, SocketDaemon, until, wait_for_words
+from measure import PATIENCE_S, comes
+from socket_daemon import SocketClient, SocketDaemon, wait_for_words
 
 MEGABYTES = 10
 """Of a flood: more than a connection holds for its reader, which is 8 MiB."""
@@ -65,7 +65,7 @@ def test_nobody_waits_for_who_does_not_read_and_who_reads_late_misses_nothing(
         slow.pause_reading()
     for name in ("a", "b"):
         start_flood(owner, name, MEGABYTES)
-    until(lambda: "result" in other.ask("session/get", {"sessionId": "a"}))
+    assert comes(lambda: "result" in other.ask("session/get", {"sessionId": "a"}))
     hearer.send("session/attach", {"sessionId": "a", "from": 0})
     n_runs = 0
     while n_runs < 3 or not (is_idle(other, "a") and is_idle(other, "b")):
@@ -85,13 +85,13 @@ def test_a_late_reader_misses_nothing_of_a_log_that_is(
     owner, other = connect(), connect()
     owner.pause_reading()
     start_flood(owner, "a", MEGABYTES)
-    until(lambda: is_idle(other, "a"))
+    assert comes(lambda: is_idle(other, "a"))
     expected = logged(daemon, "a")
     if "removed" in what:
         shutil.rmtree(path_of(daemon, "a").parents[1])
     if "closed" in what or what == "resumed":
         owner.send("session/close", {"sessionId": "a"})
-        until(lambda: other.ask("session/get", {"sessionId": "a"}).get("error"))
+        assert comes(lambda: other.ask("session/get", {"sessionId": "a"}).get("error"))
     if what == "resumed":
         other.request("session/resume", {"sessionId": "a"})
         other.run("a", "again")
@@ -127,14 +127,14 @@ def test_who_goes_while_it_is_behind_leaves_nothing(
         gone = connect()
         gone.pause_reading()
         start_flood(gone, name, MEGABYTES)
-        until(lambda name=name: is_idle(other, name))
+        assert comes(lambda name=name: is_idle(other, name))
         if name == "b":
             gone.send("session/close", {"sessionId": name})
-            until(lambda: other.ask("session/get", {"sessionId": "b"}).get("error"))
+            assert comes(lambda: other.ask("session/get", {"sessionId": "b"}).get("error"))
         gone.close()
     other.wait(lambda: other.run("a", "x"))
     other.request("session/close", {"sessionId": "a"})
-    until(lambda: held(daemon) == before)
+    assert comes(lambda: held(daemon) == before)
 
 
 def test_events_past_a_failed_write_cannot_be_attached_to(

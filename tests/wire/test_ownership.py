@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cordisd.mock import MockModelThread, Received, Reply, call, text
-from socket_daemon import SocketClient, SocketDaemon, until
+from measure import comes
+from socket_daemon import SocketClient, SocketDaemon
 
 BUSY, NOT_FOUND, INVALID = -32003, -32002, -32602
 
@@ -115,7 +116,7 @@ def test_a_turn_goes_on_without_its_owner_and_the_next_to_act_is_the_owner(
     assert heir.refused("session/cancel", {"sessionId": session})[0] == BUSY
     owner.close()
     note = {"sessionId": session, "contentBlocks": blocks("hurry")}
-    until(lambda: "result" in heir.ask("session/steer", note))
+    assert comes(lambda: "result" in heir.ask("session/steer", note))
     assert looker.refused("session/cancel", {"sessionId": session})[0] == BUSY
     (daemon.cwd / session).touch()
     heir.wait_idle(session)
@@ -134,7 +135,7 @@ def test_what_nobody_hears_is_logged_and_told_to_who_attaches_and_who_acts_first
     run_command(owner, session, f"until [ -e {session} ]; do sleep .05; done")
     owner.close()
     (daemon.cwd / session).touch()
-    until(lambda: status(looker, session) == "idle")
+    assert comes(lambda: status(looker, session) == "idle")
     attach(looker, session, **{"from": 0})
     attach(late, session)
     assert settled(looker, session) == daemon.log(session)[1:]
@@ -199,7 +200,7 @@ def test_who_detaches_hears_no_more_and_still_owns(connect: Callable[[], SocketC
         for name in (session, session, "no such"):
             assert client.request("session/detach", {"sessionId": name}) == {}
     owner.prompt(session, "y")
-    until(lambda: status(owner, session) == "idle")
+    assert comes(lambda: status(owner, session) == "idle")
     assert len(settled(owner, session)) == n
     assert settled(hearer, session) == []
     assert hearer.refused("session/close", {"sessionId": session})[0] == BUSY
@@ -275,7 +276,7 @@ def test_who_vanishes_while_its_sessions_are_opened_leaves_them_to_others(
         brief.send(*(("session/prompt", prompt) if number % 2 else ("session/resume", {"sessionId": name})))
         brief.close()
     for name in names:
-        until(lambda name=name: "result" in heir.ask("session/cancel", {"sessionId": name}))
+        assert comes(lambda name=name: "result" in heir.ask("session/cancel", {"sessionId": name}))
 
 
 def test_a_client_may_go_and_come_back_to_its_session(
@@ -288,7 +289,7 @@ def test_a_client_may_go_and_come_back_to_its_session(
         client.close()
         client = connect()
         attach(client, session, **{"from": 0})
-        until(lambda client=client: "result" in client.ask("session/steer", note))
+        assert comes(lambda client=client: "result" in client.ask("session/steer", note))
         client.run(session, "x")
         assert client.events(session)[: len(heard)] == heard
         heard = client.events(session)

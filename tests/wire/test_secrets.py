@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cordisd.mock import MockModelThread, Received, Reply, call, error, text
-from measure import PATIENCE_S
+from measure import PATIENCE_S, comes
 from processes import children
-from socket_daemon import SocketDaemon, until
+from socket_daemon import SocketDaemon
 
 NOBODY = 65534
 KEY, OTHER_KEY = "sk-model-0123456789abcdef", "sk-other-0123456789abcdef"
@@ -117,7 +117,7 @@ def test_neither_daemon_nor_guardian_can_be_looked_into_or_leaves_a_core(folder:
         pid = daemon.process.pid
         [guardian] = children(pid)
         for hidden in (pid, guardian):
-            until(lambda hidden=hidden: os.stat(f"/proc/{hidden}/environ").st_uid == 0)
+            assert comes(lambda hidden=hidden: os.stat(f"/proc/{hidden}/environ").st_uid == 0)
         daemon.process.send_signal(signal.SIGSEGV)
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert ended is not None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cordisd.mock import Hang, MockModelThread, RawReply, call, delta, text
-from daemon import Daemon, clean_environment
+from daemon import Daemon, clean_environment, module_path
 from measure import PATIENCE_S, SOON_S, comes
 from processes import alive, descendants, gone
 
@@ -134,16 +134,23 @@ def test_a_killed_daemon_leaves_no_process_of_any_session(tmp_path: Path) -> Non
         daemon.end()
 
 
-def test_the_death_of_the_parent_ends_the_daemon_though_its_input_stays_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", ["serving", "starting"])
+def test_the_death_of_the_parent_ends_the_daemon_though_its_input_stays_open(
+    tmp_path: Path, moment: str
+) -> None:
+    (tmp_path / "stalled.yml").write_text("- insert: [{id: stalled, name: 'loop_entries:StalledEntry'}]\n")
+    patch = "--patch stalled.yml" if moment == "starting" else ""
     reader, writer = os.pipe()  # we hold the writing end: the daemon never sees an end of input
     parent = subprocess.Popen(
         [
             "/bin/sh",
             "-c",
-            f"exec 3<&0; {sys.executable} -m cordisd serve --stdio <&3 >answers & echo $!; sleep 60",
+            f"exec 3<&0; {sys.executable} -m cordisd serve --stdio {patch} <&3 >answers & echo $!; sleep 60",
         ],
         cwd=tmp_path,
-        env=clean_environment(DSH_SESSION_ROOT=str(tmp_path / "logs")),
+        env=clean_environment(
+            DSH_SESSION_ROOT=str(tmp_path / "logs"), PYTHONPATH=module_path(Path(__file__).parents[1])
+        ),
         stdin=reader,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -154,13 +161,17 @@ def test_the_death_of_the_parent_ends_the_daemon_though_its_input_stays_open(tmp
     below: set[int] = set()
     try:
         os.write(writer, b'{"jsonrpc":"2.0","id":1,"method":"rpc.ping"}\n')
-        answers = tmp_path / "answers"
-        assert comes(lambda: answers.exists() and answers.read_bytes()), "it serves"
+        answers, mounting = tmp_path / "answers", tmp_path / "mounting"
+        if moment == "serving":
+            assert comes(lambda: answers.exists() and answers.read_bytes()), "it serves"
+        else:
+            assert comes(mounting.exists)
         guardian = descendants(daemon_pid)
         assert guardian
         below = descendants(parent.pid)
         parent.kill()
         parent.wait()
+        (tmp_path / "go").touch()
         assert gone({daemon_pid} | guardian)
     finally:
         parent.kill()

@@ -11,7 +11,7 @@ from measure import PATIENCE_S
 
 HEAVY = (
     *("aiohttp", "jsonschema", "rich", "ray", "difflib", "cordisd.rpc.dispatch", "cordisd.shapes"),
-    *("cordisd.rpc.listen", "ctypes"),
+    *("cordisd.rpc.listen", "ctypes", "cordisd.agent.live", "cordisd.agent.limits"),
     *("ptyprocess", "pexpect", "pyte", "re2", "wcwidth"),
 )
 

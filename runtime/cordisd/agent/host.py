@@ -9,10 +9,10 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from cordisd.agent.agent import Agent, mount_agent, unmount
-from cordisd.agent.live import Live
 from cordisd.agent.preset import Preset, Roster, own_preset
 from cordisd.errors import (
     CompositionError,
@@ -34,6 +34,9 @@ from cordisd.services.tools import ToolRegistry
 from cordisd.services.traffic import Traffic
 from cordisd.session.realm import Realm
 from cordisd.shell.guardian import Guardian
+
+if TYPE_CHECKING:  # what runs a session is loaded with the first one
+    from cordisd.agent.live import Live
 
 logger = logging.getLogger(__name__)
 

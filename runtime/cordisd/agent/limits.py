@@ -25,7 +25,7 @@ class LimitsConfig(EntryConfig):
     without calls is the end of a run that has kept its limits. Only the time limits interrupt.
     """
 
-    model_config = ConfigDict(populate_by_name=False)
+    model_config = ConfigDict(populate_by_name=False, defer_build=True)
 
     max_turns: PositiveInt | None = None
     """Model requests of a run; the retries of a request count as that one. Stop reason `turn_limit`."""

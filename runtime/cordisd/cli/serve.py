@@ -81,6 +81,7 @@ def _seconds(text: str) -> float:
 
 def run(args: ServeOptions | argparse.Namespace) -> int:
     """Serve until the client is done; returns the exit code."""
+    parent = os.getppid()  # now: it may die while we start
     # Forked before anything heavy is imported: small, and no thread or loop is copied into it.
     from cordisd.shell.guardian import Guardian
 
@@ -112,7 +113,7 @@ def run(args: ServeOptions | argparse.Namespace) -> int:
             idle_exit_s=args.exit_when_idle,
             environ=os.environ,
         )
-        return serve(composition, guardian, service)
+        return serve(composition, guardian, service, parent)
     except CompositionError as error:
         for problem in error.problems:
             print(f"cordisd: {problem}", file=sys.stderr)

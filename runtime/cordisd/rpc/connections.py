@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from cordisd.agent.host import Host
-from cordisd.agent.live import Live
 from cordisd.rpc.feeds import Turns
 from cordisd.rpc.peer import Peer
 
 if TYPE_CHECKING:
     import socket
 
+    from cordisd.agent.live import Live
     from cordisd.rpc.listen import Listener
 
 logger = logging.getLogger(__name__)

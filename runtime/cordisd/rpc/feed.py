@@ -14,10 +14,11 @@ from typing import Final
 
 from cordisd.errors import LogError
 from cordisd.events import Event, decode_json, encode_json
-from cordisd.rpc.frames import notification_frame
+from cordisd.rpc.frames import event_frame, notification_frame
 from cordisd.rpc.transports import FdTransport
 from cordisd.session.log import Notice, SessionLog
 from cordisd.session.reading import events_of
+from cordisd.session.skim import before, event_on
 
 logger = logging.getLogger(__name__)
 
@@ -112,10 +113,11 @@ class Feed:
         if not self.is_behind or self._transport.is_behind:
             return
         if self.next_seq < self._stored_end:
-            for event in self._stored_slice():
-                while self._held and self._held[0][0] <= event.seq:
+            for seq, event_json in self._stored_slice():
+                while self._held and self._held[0][0] <= seq:
                     self._send(self._held.popleft()[1])
-                self._send(event)
+                self.next_seq = seq + 1
+                self._transport.write(event_frame(event_json, self._session_json))
                 if self._transport.is_behind:
                     return
             if self.next_seq < self._stored_end:
@@ -129,20 +131,20 @@ class Feed:
             self.next_seq = item.seq + 1
         self._transport.write(notification_frame(item, self._session_json))
 
-    def _stored_slice(self) -> Iterator[Event]:
-        """Events of the next slice of the file; `_offset` moves on with each line that was used up."""
+    def _stored_slice(self) -> Iterator[tuple[int, bytes]]:
+        """Seq and JSON of each event of the next slice of the file; `_offset` moves on line by line."""
         n_events = 0
+        is_sent = before(self.next_seq)
         for line in self._next_lines():
             if self.next_seq >= self._stored_end:  # what follows is of a later life of the session
                 return
-            if self._offset > 0:  # else it is the header
-                events = events_of(decode_json(line))
-                n_events += len(events)
-                for event in events:
-                    if event.seq > self.next_seq:
-                        raise self._gap(event.seq)
-                    if event.seq == self.next_seq:
-                        yield event
+            if self._offset > 0 and is_sent(line) is None:  # nor is it the header
+                for seq, event_json in _events_on(line):
+                    n_events += 1
+                    if seq > self.next_seq:
+                        raise self._gap(seq)
+                    if seq == self.next_seq:
+                        yield seq, event_json
             self._offset += len(line) + 1
             if n_events >= SLICE_EVENTS:
                 return
@@ -167,3 +169,13 @@ class Feed:
             return os.pread(self._kept_fd, n_bytes, self._offset)
         assert self._log.sink is not None
         return self._log.sink.read(n_bytes, self._offset)
+
+
+def _events_on(line: bytes) -> Iterator[tuple[int, bytes]]:
+    """Seq and JSON of each event on a line of a log, which only packed rows are decoded for."""
+    seq = event_on(line)
+    if seq is not None:
+        yield seq, line
+        return
+    for event in events_of(decode_json(line)):
+        yield event.seq, event.json

@@ -6,10 +6,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from cordisd.agent.live import Live
 from cordisd.rpc.feed import Feed
 from cordisd.rpc.transports import FdTransport
+
+if TYPE_CHECKING:
+    from cordisd.agent.live import Live
 
 logger = logging.getLogger(__name__)
 

@@ -94,6 +94,11 @@ class BatchAnswer:
 def notification_frame(item: Event | Notice, session_json: bytes) -> bytes:
     """The frame of one item of a session's log; `session_json` is the encoded session id."""
     if isinstance(item, Event):
-        head = b'{"jsonrpc":"2.0","method":"session.event","params":{"sessionId":'
-        return b'%b%b,"event":%b}}\n' % (head, session_json, item.json)
+        return event_frame(item.json, session_json)
     return encode_json({"jsonrpc": "2.0", "method": item.method, "params": item.params}) + b"\n"
+
+
+def event_frame(event_json: bytes, session_json: bytes) -> bytes:
+    """The frame of one event of a session; both are encoded already."""
+    head = b'{"jsonrpc":"2.0","method":"session.event","params":{"sessionId":'
+    return b'%b%b,"event":%b}}\n' % (head, session_json, event_json)

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from cordisd.agent.host import Host
-from cordisd.agent.live import Live
 from cordisd.agent.settings import SessionSettings
 from cordisd.errors import (
     CordisError,
@@ -30,6 +29,7 @@ from cordisd.rpc.transports import FdTransport
 from cordisd.wire import INITIALIZE, MAX_FRAME_BYTES, SHUTDOWN
 
 if TYPE_CHECKING:
+    from cordisd.agent.live import Live
     from cordisd.rpc.connections import Connections
 
 logger = logging.getLogger(__name__)

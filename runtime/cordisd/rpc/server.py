@@ -27,8 +27,10 @@ HIDE_S: Final = 0.5
 """When the daemon hides from its own user's programs, if no client has come before."""
 
 
-def serve(composition: Composition, guardian: Guardian, service: Service) -> int:
+def serve(composition: Composition, guardian: Guardian, service: Service, parent: int) -> int:
     """Serve until `shutdown`, a signal, or, on stdio, end of input or the parent's death; the exit code.
+
+    `parent` is the process that started the daemon.
 
     Raises:
         CompositionError: an entry did not mount; nothing was served.
@@ -37,13 +39,13 @@ def serve(composition: Composition, guardian: Guardian, service: Service) -> int
         logger.warning("%s", warning)
     _raise_file_limit()
     try:
-        return asyncio.run(_serve(composition, guardian, service))
+        return asyncio.run(_serve(composition, guardian, service, parent))
     finally:
         for listener in service.listeners:
             listener.close()
 
 
-async def _serve(composition: Composition, guardian: Guardian, service: Service) -> int:
+async def _serve(composition: Composition, guardian: Guardian, service: Service, parent: int) -> int:
     loop = asyncio.get_running_loop()
     exit_code: asyncio.Future[int] = loop.create_future()
 
@@ -67,7 +69,7 @@ async def _serve(composition: Composition, guardian: Guardian, service: Service)
         forget_parent = _nothing
         if service.stdio:
             connections.add_stdio(*claim_stdio(), lambda: end(0))
-            forget_parent = _watch_parent(loop, lambda: end(0))
+            forget_parent = _watch_parent(loop, parent, lambda: end(0))
         watch = None
         if service.idle_exit_s is not None:
             watch = asyncio.ensure_future(
@@ -132,14 +134,18 @@ async def _start(host: Host, exit_code: asyncio.Future[int]) -> bool:
     return not exit_code.done()
 
 
-def _watch_parent(loop: asyncio.AbstractEventLoop, on_death: Callable[[], None]) -> Callable[[], None]:
+def _watch_parent(
+    loop: asyncio.AbstractEventLoop, parent: int, on_death: Callable[[], None]
+) -> Callable[[], None]:
     """Call `on_death` when our parent process ends, even if someone else holds our input open."""
-    parent = os.getppid()
     try:
         watched = os.pidfd_open(parent)
-    except OSError:  # an old kernel, or a parent that is gone: end of input has to do
-        return lambda: None
-    if os.getppid() != parent:  # it died between the two calls
+    except ProcessLookupError:
+        loop.call_soon(on_death)
+        return _nothing
+    except OSError:  # an old kernel: end of input has to do
+        return _nothing
+    if os.getppid() != parent:  # it died while we started
         loop.call_soon(on_death)
 
     def died() -> None:

@@ -7,13 +7,11 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from cordisd.agent import fork as forks
 from cordisd.agent.verdict import note_outcome
 from cordisd.errors import LogError, SessionNotFoundError
 from cordisd.rpc import params as p
 from cordisd.rpc.frames import EncodedResult
 from cordisd.session.layout import locate
-from cordisd.session.metrics import Metrics, read_metrics
 from cordisd.session.store import SessionStore
 
 if TYPE_CHECKING:
@@ -43,6 +41,8 @@ async def fork(peer: Peer, params: p.Fork) -> shapes.SessionCreateResult:
 
     The parent may be anybody's, live or stored. Its workspace is shared, not copied.
     """
+    from cordisd.agent import fork as forks  # as below: not what the first prompt waits for
+
     settings = await peer.settings()
     child_id = params.new_session_id or str(uuid.uuid4())
     async with peer.host.in_order(child_id):
@@ -53,6 +53,8 @@ async def fork(peer: Peer, params: p.Fork) -> shapes.SessionCreateResult:
 
 async def metrics(peer: Peer, params: p.OfSession) -> stored_shapes.SessionMetricsResult:
     """`session/metrics`: what a session has cost and how it went, counted from its log; live or not."""
+    from cordisd.session.metrics import Metrics, read_metrics
+
     source = await _source(peer, params.session_id)
     if source.end == 0:
         found = Metrics(peer.host.get(params.session_id).session.header).result()

@@ -40,6 +40,12 @@ def rows(line: bytes) -> Span | None:
     return _span(line)
 
 
+def event_on(line: bytes) -> int | None:
+    """The seq of the event that is the whole line, byte for byte as on the wire; None: decode it to know."""
+    found = _EVENT_HEAD.match(line)
+    return int(found[1]) if found and line.isascii() and line.endswith(b"}") else None
+
+
 def _span(line: bytes) -> Span | None:
     if found := _EVENT_HEAD.match(line):
         seq = int(found[1])
