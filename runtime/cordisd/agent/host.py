@@ -199,9 +199,7 @@ class Host:
         try:
             await live.close()
         finally:
-            self.live.pop(
-                live.session.id, None
-            )  # the host may have been closed
+            self.live.pop(live.session.id, None)  # the host may have been closed
             if live.session.log.path is None or live.session.log.has_begun:
                 self.closed_ids.add(live.session.id)  # with no event there is no log: the id is free again
             self.on_close(live)
