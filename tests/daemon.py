@@ -31,6 +31,11 @@ def module_path(folder: Path) -> str:
     return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
+def blocks(text: str) -> list[dict[str, str]]:
+    """The content of a prompt that is a text."""
+    return [{"type": "text", "text": text}]
+
+
 def wait_for_file(path: Path) -> None:
     """Wait until a command has made the file."""
     end = time.monotonic() + PATIENCE_S
@@ -106,8 +111,8 @@ class Client:
 
     def prompt(self, session: str, text: str, **extra: object) -> str:
         """Send a prompt; returns its message id."""
-        blocks = [{"type": "text", "text": text}]
-        answer = self.request("session/prompt", {"sessionId": session, "contentBlocks": blocks, **extra})
+        params = {"sessionId": session, "contentBlocks": blocks(text), **extra}
+        answer = self.request("session/prompt", params)
         message_id: str = answer["messageId"]
         return message_id
 

@@ -140,8 +140,9 @@ class World:
         return bool(data)
 
     def frames(self) -> list[Any]:
-        """The events and notices that have come."""
-        params = [json.loads(line)["params"] for line in self._received.splitlines(keepends=False)]
+        """The events and notices that have come whole."""
+        *lines, _ = self._received.split(b"\n")
+        params = [json.loads(line)["params"] for line in lines]
         return [one.get("event", one) for one in params]
 
     async def settle(self) -> None:
@@ -154,6 +155,7 @@ class World:
             for _ in range(12):  # so the connection fills up, and is behind again
                 await asyncio.sleep(0)
         assert self.frames() == self.witness.heard
+        assert self._received[-1:] in (b"", b"\n")
 
     def close(self) -> None:
         self.log.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -90,3 +91,12 @@ class ContextEntry(Entry):
         undo = scope.get(PromptRegistry).add_context(Section("weather", 0, lambda _: next(texts)))
         yield
         undo()
+
+
+class ReaderEntry(Entry):
+    """Has a thread wait for what takes very long, as a disk may."""
+
+    @asynccontextmanager
+    async def mount(self, scope: Scope) -> AsyncIterator[None]:
+        asyncio.get_running_loop().run_in_executor(None, time.sleep, 600)
+        yield

@@ -22,6 +22,19 @@ def store(
     return file.path
 
 
+def stored(store: SessionStore, session_id: str = "s1", cwd: str | None = "/srv/w") -> Path:
+    """The path of a finished session, written and closed."""
+    file = store.create(header(session_id, cwd))
+    file.append(finished_session())
+    file.close()
+    return file.path
+
+
+def everything_below(root: Path) -> list[str]:
+    """Files and folders, relative to `root`."""
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
 def two_turns() -> list[Event]:
     """A session with two finished turns."""
     writer = Writer()

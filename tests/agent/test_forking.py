@@ -22,6 +22,7 @@ from cordisd.agent.settings import SessionSettings
 from cordisd.agent.verdict import note_outcome
 from cordisd.errors import (
     CordisError,
+    InvalidParamsError,
     LogWriteError,
     NotInitializedError,
     PresetMismatchError,
@@ -131,6 +132,23 @@ def test_a_full_disk_leaves_the_parent_and_an_id_that_is_free(tmp_path: Path) ->
             disk.is_full = False
             assert (set(host.live), logs(tmp_path)) == ({"parent"}, {"parent"})
             await fork(host, "parent", "child", None, settings(host, tmp_path), None)
+
+    asyncio.run(steps())
+
+
+def test_a_fork_whose_limits_cannot_be_kept_leaves_its_id_free(tmp_path: Path) -> None:
+    async def steps() -> None:
+        async with hosting(tmp_path) as host:
+            await begun(host, tmp_path)
+            await host.close_session("parent")
+            [log] = (tmp_path / "logs").rglob("session.jsonl")
+            first, rest = log.read_bytes().split(b"\n", 1)
+            header = json.loads(first)
+            header["cordisd"]["limits"] = {"maxCost": 1}  # from a composition whose models have prices
+            log.write_bytes(json.dumps(header).encode() + b"\n" + rest)
+            with pytest.raises(InvalidParamsError, match="has no prices"):
+                await fork(host, "parent", "child", None, settings(host, tmp_path), None)
+            assert (set(host.live), logs(tmp_path)) == (set(), {"parent"})
 
     asyncio.run(steps())
 

@@ -19,6 +19,7 @@ class Disk:
 
     path = Path("/nowhere")
     fsync: Literal["step", "turn", "never"] = "turn"
+    size_bytes = 0
 
     def __init__(self) -> None:
         self.writes: list[list[int]] = []

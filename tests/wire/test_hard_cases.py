@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -16,18 +15,13 @@ from pathlib import Path
 import pytest
 
 from cordisd.mock import Hang, MockModelThread, RawReply, call, calls, delta, error, text
-from cordisd.session.layout import is_locked
-from daemon import Daemon, clean_environment, wait_for_file
+from daemon import Daemon, blocks, clean_environment, wait_for_file
 from measure import PATIENCE_S, SOON_S
 from processes import children, descendants, gone
 
 
 def request(number: object, method: str, **params: object) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode() + b"\n"
-
-
-def prompt_of(words: str) -> list[dict[str, str]]:
-    return [{"type": "text", "text": words}]
 
 
 def kinds(daemon: Daemon, session: str = "s") -> list[str]:
@@ -135,7 +129,7 @@ def test_a_prompt_cancelled_in_the_same_breath_is_in_the_history_or_was_dropped(
     with MockModelThread([text("ok"), text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
         daemon.initialize()
         daemon.request("session/create", {"sessionId": "s"})
-        prompt = request("p", "session/prompt", sessionId="s", contentBlocks=prompt_of("first"))
+        prompt = request("p", "session/prompt", sessionId="s", contentBlocks=blocks("first"))
         daemon.send_raw(prompt + request("c", "session/cancel", sessionId="s"))
         daemon.wait_idle("s")
         assert kinds(daemon)[:3] == ["agent/inbox/spliced", "turn/start", "agent/inbox/spliced"]
@@ -206,55 +200,6 @@ def test_requests_may_come_from_a_file(tmp_path: Path) -> None:
         assert len(done.stdout.splitlines()) == n_answers
 
 
-FLOOD = RawReply([delta({"content": "x" * 50_000})] * 240 + [delta({}, "stop")])
-"""More than a transport holds for its reader, which is 8 MiB."""
-
-
-def wait_for_the_end_in_the_log(daemon: Daemon, turn: int = 1, *, closed: bool = False) -> None:
-    """Wait until the end of that turn of session `s` is on disk, whoever reads what the daemon says.
-
-    `closed`: and until the daemon has let go of the log.
-    """
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        for path in daemon.sessions.glob("*/s/session.jsonl"):
-            with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - 400))
-                has_ended = re.search(rb'"turn/end".*"turn":%d,' % turn, file.read())
-                if has_ended and not (closed and is_locked(path)):
-                    return
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def assert_answered_before_the_end_was_told(daemon: Daemon, number: int) -> None:
-    """What a feed holds back comes after the answer: so the reader was behind when that was given."""
-    answer = daemon.answer(number)
-    assert answer is not None and answer["result"] == {}
-    [first_end, *_] = [
-        n
-        for n, frame in enumerate(daemon.frames)
-        if frame.get("method") == "session.event" and frame["params"]["event"]["type"] == "turn/end"
-    ]
-    assert daemon.frames.index(answer) < first_end
-
-
-def test_a_session_closed_while_its_reader_is_behind_is_still_told_to_the_end(tmp_path: Path) -> None:
-    with MockModelThread([FLOOD]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
-        daemon.pause_reading()
-        daemon.initialize()
-        daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})
-        wait_for_the_end_in_the_log(daemon)
-        closing = daemon.send("session/close", {"sessionId": "s"})
-        wait_for_the_end_in_the_log(daemon, closed=True)
-        daemon.wait(lambda: any(f.get("method") == "session.completed" for f in daemon.frames), PATIENCE_S)
-        assert_answered_before_the_end_was_told(daemon, closing)
-        events = daemon.events("s")
-        assert [event["seq"] for event in events] == list(range(len(events)))
-        assert events[-1]["type"] == "turn/end"
-        daemon.end()
-
-
 def test_a_stopped_guardian_does_not_keep_the_daemon_from_ending(tmp_path: Path) -> None:
     with MockModelThread([call("c1", "bash", {"command": "echo hi"}), text("end")]) as mock:
         with Daemon(tmp_path, model_url=mock.url) as daemon:
@@ -314,104 +259,3 @@ def test_a_retry_after_of_a_second_is_waited_for(tmp_path: Path) -> None:
             [retry] = [event["data"] for event in events if event["type"] == "llm/retry"]
             assert retry["delayMs"] == 1000
             assert events[-1]["data"]["reason"] == {"kind": "completed"}
-
-
-def test_a_creation_that_failed_can_be_tried_again(tmp_path: Path) -> None:
-    with MockModelThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
-        daemon.initialize()
-        daemon.sessions.write_text("in the way")
-        code, _ = daemon.refused("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("x")})
-        assert code <= -32010
-        daemon.sessions.unlink()
-        assert daemon.run("s", "x")[-1]["data"]["reason"] == {"kind": "completed"}
-
-
-def test_a_key_is_remembered_over_a_restart_unless_its_turn_was_cut(tmp_path: Path) -> None:
-    script = [text("done"), RawReply([delta({"content": "…"}), Hang()]), text("again")]
-    with MockModelThread(script) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
-        daemon.initialize()
-        first = daemon.prompt("s", "one", idempotencyKey="A")
-        daemon.wait_idle("s")
-        cut = daemon.prompt("s", "two", idempotencyKey="B")
-        daemon.wait(lambda: len(mock.requests) == 2)
-        daemon.process.send_signal(signal.SIGKILL)
-        daemon.end()
-        with Daemon(tmp_path, model_url=mock.url) as again:
-            again.initialize()
-            again.request("session/resume", {"sessionId": "s"})
-            assert again.prompt("s", "one", idempotencyKey="A") == first
-            [told] = [f["params"] for f in again.frames if f.get("method") == "session.completed"]
-            assert told["messageId"] == first
-            assert again.prompt("s", "two", idempotencyKey="B") != cut
-            again.wait_idle("s")
-            assert len(mock.requests) == 3
-
-
-def test_the_key_of_a_dropped_prompt_may_be_used_again(tmp_path: Path) -> None:
-    with MockModelThread([RawReply([delta({"content": "…"}), Hang()]), text("ok")]) as mock:
-        with Daemon(tmp_path, model_url=mock.url) as daemon:
-            daemon.initialize()
-            daemon.prompt("s", "runs")
-            first = daemon.prompt("s", "waits", idempotencyKey="k")
-            daemon.wait(lambda: mock.requests)
-            assert daemon.request("session/cancel", {"sessionId": "s"})["dropped"] == [first]
-            daemon.wait_idle("s")
-            assert daemon.prompt("s", "waits", idempotencyKey="k") != first
-            daemon.wait(lambda: len(mock.requests) == 2)
-
-
-def test_what_a_session_was_created_with_survives_a_resume(tmp_path: Path) -> None:
-    with MockModelThread([text("a"), text("b")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
-        daemon.initialize(model="base")
-        daemon.request("session/create", {"sessionId": "s", "model": "ckpt-7", "maxTokens": 64})
-        daemon.run("s", "x")
-        daemon.request("session/close", {"sessionId": "s"})
-        daemon.request("session/resume", {"sessionId": "s"})
-        daemon.run("s", "y")
-        asked = [(request.json["model"], request.json["max_tokens"]) for request in mock.requests]
-        assert asked == [("ckpt-7", 64)] * 2
-
-
-def test_an_empty_session_leaves_its_id_free(tmp_path: Path) -> None:
-    with MockModelThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
-        daemon.initialize()
-        daemon.request("session/create", {"sessionId": "s"})
-        daemon.request("session/close", {"sessionId": "s"})
-        assert daemon.run("s", "x")[-1]["data"]["reason"] == {"kind": "completed"}
-
-
-def test_a_directory_that_does_not_exist_makes_no_session(tmp_path: Path) -> None:
-    with Daemon(tmp_path) as daemon:
-        daemon.initialize(cwd=str(tmp_path / "typo"))
-        code, message = daemon.refused("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("x")})
-        assert code == -32602
-        assert str(tmp_path / "typo") in message
-        assert daemon.request("session/list")["sessions"] == []
-
-
-@pytest.mark.parametrize("length", [240, 250, 255])
-def test_an_id_may_be_as_long_as_a_file_name(length: int, tmp_path: Path) -> None:
-    with MockModelThread([text("ok")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
-        daemon.initialize()
-        assert daemon.run("i" * length, "x")[-1]["data"]["reason"] == {"kind": "completed"}
-
-
-def test_a_session_resumed_while_its_reader_is_behind_is_told_in_order_and_once(tmp_path: Path) -> None:
-    with MockModelThread([FLOOD, text("after")]) as mock, Daemon(tmp_path, model_url=mock.url) as daemon:
-        daemon.pause_reading()
-        daemon.initialize()
-        daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("flood")})
-        wait_for_the_end_in_the_log(daemon)
-        daemon.send("session/close", {"sessionId": "s"})
-        resuming = daemon.send("session/resume", {"sessionId": "s"})
-        daemon.send("session/prompt", {"sessionId": "s", "contentBlocks": prompt_of("more")})
-        wait_for_the_end_in_the_log(daemon, 2)
-        daemon.wait(
-            lambda: sum(f.get("method") == "session.completed" for f in daemon.frames) == 2,
-            timeout_s=PATIENCE_S,
-        )
-        assert_answered_before_the_end_was_told(daemon, resuming)
-        seqs = [event["seq"] for event in daemon.events("s")]
-        assert seqs == sorted(set(seqs))
-        assert len(seqs) == seqs[-1], "all but the end of the seed, which is never sent"
-        daemon.end()

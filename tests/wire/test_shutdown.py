@@ -134,6 +134,15 @@ def test_a_killed_daemon_leaves_no_process_of_any_session(tmp_path: Path) -> Non
         daemon.end()
 
 
+def test_no_thread_that_waits_for_a_disk_holds_the_end_up(tmp_path: Path) -> None:
+    (tmp_path / "patch.yml").write_text("- insert: [{id: reader, name: 'loop_entries:ReaderEntry'}]\n")
+    argv = [sys.executable, "-m", "cordisd", "serve", "--stdio", "--patch", "patch.yml"]
+    with Daemon(tmp_path, argv=argv, PYTHONPATH=module_path(Path(__file__).parents[1])) as daemon:
+        daemon.initialize()
+        daemon.process.terminate()
+        assert daemon.process.wait(PATIENCE_S) == 0
+
+
 @pytest.mark.parametrize("moment", ["serving", "starting"])
 def test_the_death_of_the_parent_ends_the_daemon_though_its_input_stays_open(
     tmp_path: Path, moment: str

@@ -184,21 +184,27 @@ class Host:
     async def close_session(self, session_id: str, *, for_good: bool = False) -> None:
         """End a session: its turn, its processes, its log file. The stored log stays. Hold `in_order`.
 
-        `for_good`: nothing takes its place at once, and who listens is told that it is closed.
+        `for_good`: nothing takes its place at once, and who listens is told that it is closed. Cancelling it
+        stops the waiting: what has begun to close is closed.
 
         Raises:
             SessionNotFoundError: it is not live.
         """
         live = self.get(session_id)
+        if live.closing is None:
+            live.closing = asyncio.ensure_future(self._close(live, for_good))
+        await asyncio.shield(live.closing)
+
+    async def _close(self, live: Live, for_good: bool) -> None:
         await live.runner.stop("user")
         if for_good:
             live.session.set_status("closed")
         try:
             await live.close()
         finally:
-            del self.live[session_id]
+            self.live.pop(live.session.id, None)  # the host may have been closed
             if live.session.log.path is None or live.session.log.has_begun:
-                self.closed_ids.add(session_id)  # with no event there is no log: the id is free again
+                self.closed_ids.add(live.session.id)  # with no event there is no log: the id is free again
             self.on_close(live)
 
     async def abort(self) -> None:

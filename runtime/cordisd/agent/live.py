@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import Task
 from dataclasses import dataclass
 
 from cordisd.agent.agent import Agent
@@ -24,6 +25,8 @@ class Live:
     runner: Runner
     eviction: Eviction
     owner: object
+    closing: Task[None] | None = None
+    """What closes it, once that has begun."""
 
     def move(self, cwd: str) -> None:
         """Record the new directory, move the shell, and leave a note for the model's next step.

@@ -37,8 +37,10 @@ class Mounted(NamedTuple):
 
     async def discard(self) -> None:
         """Take it back, and end what it has started: it gets no session."""
-        await unmount(self.agent.scope)
-        await self.realm.close()
+        try:
+            await unmount(self.agent.scope)
+        finally:
+            await self.realm.close()
 
 
 async def mount(
@@ -69,6 +71,7 @@ async def revive(
 
     Raises:
         PresetError, ProfileError, InvalidParamsError: as `create`.
+        LogCorruptError: its limits are none that this version can keep.
     """
     cwd = last_directory(events)
     if cwd is None or not os.path.isdir(cwd):
@@ -82,7 +85,13 @@ async def revive(
     except BaseException:
         await realm.close()
         raise
-    return Mounted(agent, realm, settings)
+    mounted = Mounted(agent, realm, settings)
+    try:
+        limits_of(host.scope, header.cordisd, agent)  # now, for a fork's log is written before it goes live
+    except BaseException:
+        await mounted.discard()
+        raise
+    return mounted
 
 
 async def go_live(

@@ -54,7 +54,8 @@ class Feed:
         self._log = log
         self._transport = transport
         self._stored_end = log.stored_end  # the disk holds every event before this one
-        self._offset = 0  # in the file: of the first line that is not sent completely
+        self._offset = 0 if self.next_seq < self._stored_end else self._file_end
+        """In the file: of the first line that is not sent completely, or of one before."""
         self._held: deque[tuple[int, Event | Notice]] = deque()
         """What the disk does not hold, each with the seq of the event that it precedes."""
         self._kept_fd: int | None = None
@@ -76,6 +77,8 @@ class Feed:
                 self._send(item, is_lost=not is_stored and self._log.sink is not None)
             elif not is_stored:
                 self._held.append((self._stored_end, item))
+        if not self.is_behind:
+            self._offset = self._file_end
         if len(self._held) > MAX_HELD:
             self._fail(f"its client has left {MAX_HELD} notices unread")
 
@@ -125,6 +128,10 @@ class Feed:
         while self._held:
             self._send(self._held.popleft()[1], is_lost=True)
         self.is_behind = False
+
+    @property
+    def _file_end(self) -> int:
+        return 0 if self._log.sink is None else self._log.sink.size_bytes
 
     def _send(self, item: Event | Notice, *, is_lost: bool) -> None:
         if isinstance(item, Event):

@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,10 +40,17 @@ def serve(composition: Composition, guardian: Guardian, service: Service, parent
         logger.warning("%s", warning)
     _raise_file_limit()
     try:
-        return asyncio.run(_serve(composition, guardian, service, parent))
+        with asyncio.Runner() as runner:
+            code = runner.run(_serve(composition, guardian, service, parent))
+            runner.run(_end_tasks())
+            _close(service)
+            if threading.active_count() > 1:
+                # One may read a log of gigabytes, or wait for a disk that is gone: nobody waits for that.
+                logging.shutdown()
+                os._exit(code)
+            return code
     finally:
-        for listener in service.listeners:
-            listener.close()
+        _close(service)
 
 
 async def _serve(composition: Composition, guardian: Guardian, service: Service, parent: int) -> int:
@@ -81,12 +89,25 @@ async def _serve(composition: Composition, guardian: Guardian, service: Service,
             if watch is not None:
                 watch.cancel()
             forget_parent()
-            for listener in service.listeners:
-                listener.close()
+            _close(service)
             await host.abort()
             await connections.close(ANSWER_S)
     finally:
         await host.close()
+
+
+async def _end_tasks() -> None:
+    """Cancel what is still under way, and give it a moment to clean up."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=ANSWER_S)
+
+
+def _close(service: Service) -> None:
+    for listener in service.listeners:
+        listener.close()
 
 
 def _heed_signals(loop: asyncio.AbstractEventLoop, end: Callable[[int], None]) -> None:

@@ -56,7 +56,8 @@ class SessionLogFile:
         self._confirm = confirm
         self._released: Callable[[], None] | None = released
         self._fd = fd
-        self._size_bytes = 0 if fd is None else os.fstat(fd).st_size
+        self.size_bytes = 0 if fd is None else os.fstat(fd).st_size
+        """Of what has been appended: where the next line begins."""
         self._next_seq = next_seq
         self._unsynced_folders: list[Path] = []
         self._synced_seq = next_seq
@@ -177,11 +178,11 @@ class SessionLogFile:
         except OSError as problem:
             cause = cause_of(problem)
             try:
-                self._disk.truncate(fd, self._size_bytes)
+                self._disk.truncate(fd, self.size_bytes)
             except OSError as second:
                 cause += f"; and the part that was written could not be taken back: {cause_of(second)}"
             raise self._fail(cause) from problem
-        self._size_bytes += len(lines)
+        self.size_bytes += len(lines)
 
     def _check_unchanged(self, fd: int) -> None:
         """Find out whether the log is still what was written: not every file system has locks.
@@ -192,9 +193,9 @@ class SessionLogFile:
         found = os.fstat(fd)
         if found.st_nlink == 0:
             raise self._fail(REMOVED, "its log is gone")
-        if found.st_size != self._size_bytes:
+        if found.st_size != self.size_bytes:
             raise self._fail(
-                f"another process has changed it: {self._size_bytes} bytes were written, and it has "
+                f"another process has changed it: {self.size_bytes} bytes were written, and it has "
                 f"{found.st_size}",
                 f"what has become of its first {self._next_seq} events is unknown",
             )
@@ -229,7 +230,7 @@ class SessionLogFile:
                 raise self._fail(taken, kind=LogTakenError) from problem
             raise self._fail(cause_of(problem) if isinstance(problem, OSError) else str(problem)) from problem
         self._fd = fd
-        self._size_bytes = os.fstat(fd).st_size
+        self.size_bytes = os.fstat(fd).st_size
         self._unsynced_folders = [folder, *(path.parent for path in reversed(made))]
 
     def _confirm_own(self) -> None:
