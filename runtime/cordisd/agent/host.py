@@ -197,10 +197,8 @@ class Host:
 
     async def _close(self, live: Live, for_good: bool) -> None:
         await live.runner.stop("user")
-        if for_good:
-            live.session.set_status("closed")
         try:
-            await live.close()
+            await live.close(for_good=for_good)
         finally:
             self.live.pop(live.session.id, None)  # the host may have been closed
             if live.session.log.path is None or live.session.log.has_begun:

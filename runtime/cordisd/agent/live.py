@@ -40,8 +40,11 @@ class Live:
         note = f"The working directory of this session is now {cwd}"
         self.runner.steer(new_message([{"type": "text", "text": note}], {"kind": "working-directory"}))
 
-    async def close(self) -> None:
-        """Let go of all that a stopped session owns; a failing part is logged and the rest goes on."""
+    async def close(self, *, for_good: bool = False) -> None:
+        """Let go of all that a stopped session owns; a failing part is logged and the rest goes on.
+
+        `for_good`: the last that who listens is told is that it is closed.
+        """
         self.eviction.close()
         try:
             await self.session.settle(timeout_s=0.2)
@@ -58,4 +61,6 @@ class Live:
                 except Exception:
                     logger.exception("closing session %s", self.session.id)
         finally:
+            if for_good:
+                self.session.set_status("closed")
             self.session.log.close()

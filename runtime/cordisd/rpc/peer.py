@@ -40,6 +40,8 @@ HIDE_S: Final = 0.001
 """After its answer to `initialize`, and before any tool runs, the daemon hides from what runs as its user."""
 HEAVY: Final = frozenset({"session/events", "session/metrics"})
 """Methods that read whole logs, or answer with megabytes: one at a time for each connection."""
+MAX_PENDING: Final = 1000
+"""With so many requests unanswered no more are read, until one is."""
 STRANGER_S: Final = 10.0
 """How long a connection may take to show the token."""
 STRANGER_FRAME_BYTES: Final = 1 << 16
@@ -249,13 +251,14 @@ class Peer:
         try:
             if not isinstance(params, dict):
                 raise InvalidParamsError(f"{method}: params must be an object")
-            async with asyncio.timeout(REQUEST_S):
+            async with asyncio.timeout(REQUEST_S) as limit:
                 return {"result": await self._result(method, params)}
         except CordisError as error:
             return error_body(error)
-        except TimeoutError:
-            return error_body(CordisError(f"{method} was given up: it was not done within {REQUEST_S:g} s"))
         except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                late = f"{method} was given up: it was not done within {REQUEST_S:g} s"
+                return error_body(CordisError(late))
             logger.exception("method %s failed", method)
             told = error or type(error).__name__
             return error_body(CordisError(f"{method} failed inside the daemon: {told}"))
@@ -282,7 +285,13 @@ class Peer:
     def _start(self, work: Any, refuse: Callable[[CordisError], None]) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = refuse
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(self._done)
+        self._transport.hold(len(self._tasks) >= MAX_PENDING)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if len(self._tasks) < MAX_PENDING:
+            self._transport.hold(False)
 
     def _refuse_batch(self, frames: list[Any], error: CordisError) -> None:
         """Answer the requests of a batch none of which has been answered."""

@@ -58,6 +58,7 @@ class FdTransport:
         self._broken = False
         self._was_behind = False
         self._is_paused = False
+        self._is_held = False
         self._reads = True
         self._is_closed = False
         self._roomy = asyncio.Event()
@@ -90,6 +91,12 @@ class FdTransport:
     def is_full(self) -> bool:
         """Whether it has left so much unread that nothing more may be kept in memory for it."""
         return self._unsent_bytes > FULL_BYTES
+
+    def hold(self, held: bool) -> None:
+        """Read nothing for a while; a regular file is read all the same."""
+        if held != self._is_held:
+            self._is_held = held
+            self._pause_or_go_on()
 
     async def room(self) -> None:
         """Return when the connection is not full, first come, first served."""
@@ -162,9 +169,10 @@ class FdTransport:
             self._reading.cancel()
 
     def _pause_or_go_on(self) -> None:
-        if self.is_full != self._is_paused and self._reading is None and self._reads:
-            self._is_paused = self.is_full
-            if self.is_full:
+        waits = self.is_full or self._is_held
+        if waits != self._is_paused and self._reading is None and self._reads:
+            self._is_paused = waits
+            if waits:
                 self._loop.remove_reader(self._reader)
             else:
                 self._loop.add_reader(self._reader, self._readable)

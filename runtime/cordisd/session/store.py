@@ -205,9 +205,12 @@ class SessionStore:
         return content.header, content.events
 
     def close(self) -> None:
-        """End the thread that syncs. The files are closed by their owners."""
+        """End the thread that syncs, once it has; a disk that hangs is not waited for.
+
+        The files are closed by their owners.
+        """
         if self._executor is not None:
-            self._executor.shutdown()
+            self._executor.shutdown(wait=False)
             self._executor = None
 
     def _check_idle(self, session_id: str) -> None:
