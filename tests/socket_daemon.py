@@ -7,6 +7,8 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +140,18 @@ class SocketDaemon(Daemon):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return super().end(timeout_s)
+
+
+@contextmanager
+def clients_of(daemon: SocketDaemon) -> Iterator[Callable[[], SocketClient]]:
+    """Makes clients that are initialized, and closes them."""
+    clients: list[SocketClient] = []
+
+    def make() -> SocketClient:
+        clients.append(daemon.connect())
+        clients[-1].initialize()
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()

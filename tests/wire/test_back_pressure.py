@@ -16,7 +16,7 @@ import pytest
 from cordisd.mock import MockModelThread
 from floods import held, is_idle, logged, path_of, peak_kb, reply, reset_peak, start_flood
 from measure import PATIENCE_S, comes
-from socket_daemon import SocketClient, SocketDaemon, wait_for_words
+from socket_daemon import SocketClient, SocketDaemon, clients_of, wait_for_words
 
 MEGABYTES = 10
 """Of a flood: more than a connection holds for its reader, which is 8 MiB."""
@@ -37,17 +37,8 @@ def daemon(tmp_path: Path) -> Iterator[SocketDaemon]:
 
 @pytest.fixture
 def connect(daemon: SocketDaemon) -> Iterator[Callable[[], SocketClient]]:
-    """Makes clients that are initialized."""
-    clients: list[SocketClient] = []
-
-    def make() -> SocketClient:
-        clients.append(daemon.connect())
-        clients[-1].initialize()
-        return clients[-1]
-
-    yield make
-    for client in clients:
-        client.close()
+    with clients_of(daemon) as make:
+        yield make
 
 
 def read_all(client: SocketClient, session: str, log: list[dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cordisd.mock import MockModelThread, Received, Reply, call, text
 from measure import comes
-from socket_daemon import SocketClient, SocketDaemon
+from socket_daemon import SocketClient, SocketDaemon, clients_of
 
 BUSY, NOT_FOUND, INVALID = -32003, -32002, -32602
 
@@ -39,17 +39,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SocketDaemon]:
 
 @pytest.fixture
 def connect(daemon: SocketDaemon) -> Iterator[Callable[[], SocketClient]]:
-    """Makes clients that are initialized."""
-    clients: list[SocketClient] = []
-
-    def make() -> SocketClient:
-        clients.append(daemon.connect())
-        clients[-1].initialize()
-        return clients[-1]
-
-    yield make
-    for client in clients:
-        client.close()
+    with clients_of(daemon) as make:
+        yield make
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class Connections:
 
     def hide_daemon(self) -> None:
         """Make the daemon's memory, environment and descriptors unreadable to its own user's programs."""
-        from cordisd.shell.prctl import forbid_tracing  # ctypes takes 10 ms: after the first answer
+        from cordisd.shell.prctl import forbid_tracing  # ctypes: after the first answer
 
         forbid_tracing()
 
