@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cordisd.mock import MockModel, MockModelThread, Reply, call, text
+from cordisd.mock import MockModel, MockModelThread, Received, Reply, call, text
 from daemon import Daemon
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def composition(folder: Path, config: str = "{}") -> Path:
 
 @contextmanager
 def daemon_with(
-    script: list[Reply], folder: Path, config: str = "{}", **environment: str
+    script: list[Reply] | Callable[[Received], Reply], folder: Path, config: str = "{}", **environment: str
 ) -> Iterator[tuple[Daemon, MockModel]]:
     with MockModelThread(script) as mock:
         path = composition(folder, config)
@@ -66,11 +66,30 @@ def results(events: list[dict[str, Any]]) -> list[Result]:
 
 
 def drive(
-    folder: Path, *calls: dict[str, object], config: str = "{}", limit_s: float = 50, **environment: str
+    folder: Path,
+    *calls: dict[str, object],
+    config: str = "{}",
+    limit_s: float = 50,
+    before: Mapping[int, Callable[[], None]] | None = None,
+    **environment: str,
 ) -> list[Result]:
-    """The result of each call, made one after another by the model of one session."""
+    """The result of each call, made one after another by the model of one session.
+
+    `before` is what the model waits for before it makes the call of that number.
+    """
     script = [call(f"c{n}", "terminal", arguments) for n, arguments in enumerate(calls)]
-    with daemon_with([*script, text("end")], folder, config, **environment) as (daemon, _):
+    replies = enumerate([*script, text("end")])
+
+    def reply(request: Received) -> Reply:
+        number, made = next(replies)
+        if before is not None and number in before:
+            before[number]()
+        return made
+
+    with daemon_with(reply if before else [*script, text("end")], folder, config, **environment) as (
+        daemon,
+        _,
+    ):
         made = results(daemon.run("s", "go", limit_s))
         assert daemon.end() == 0
         assert b"Traceback" not in daemon.stderr, daemon.stderr.decode()

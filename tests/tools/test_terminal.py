@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from daemon import wait_for_file
 from tools.terminal_session import act, drive
 
 PYTHON = f"{sys.executable} -q"
@@ -51,12 +53,14 @@ def test_a_prompt_that_is_still_unread_is_not_taken_for_the_next_one(tmp_path: P
         tmp_path,
         act(
             "start",
-            command="printf 'welcome\n> '; sleep 1; while read -r x; do sleep 0.2; printf '%s!\n> ' $x; done",
+            command="printf 'welcome\n> '; sleep 1; "
+            "while read -r x; do sleep 0.2; printf '%s!\n> ' $x; touch said; done",
             pattern="welcome",
         ),
         act("wait", silence_seconds=0.3),
         act("send", text="one\n", pattern="!"),
         act("send", text="two\n", pattern="^> $"),
+        before={3: partial(wait_for_file, tmp_path / "said")},  # the prompt is there, and unread
     )
     assert made[2].lines[:-1] == ["one", "one!"]
     assert made[3].lines[:-1] == ["", "> two", "two!", "> "]
